@@ -1,0 +1,1 @@
+"""The executable reference: plain NumPy, one function per clause, clarity over speed."""

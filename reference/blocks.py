@@ -1,0 +1,96 @@
+"""Block labels: cutting a mask into blocks the size of one grid step (LABEL clauses)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.masks import Bool, Mask
+from spec import defines
+
+EMPTY, PARTIAL, FULL = 0, 1, 2
+
+Int32 = NDArray[np.int32]
+
+
+def block_grid(q_len: int, kv_len: int, block_q: int, block_kv: int) -> tuple[int, int]:
+    """Number of q blocks and kv blocks.
+
+    Args:
+      q_len, kv_len: tokens.
+      block_q, block_kv: tokens a block.
+
+    Raises:
+      ValueError: a block size is below 1 or does not divide its length (REJECT-1, REJECT-2).
+    """
+    for size_name, size, length_name, length in (
+        ("block_q", block_q, "q_len", q_len),
+        ("block_kv", block_kv, "kv_len", kv_len),
+    ):
+        if size < 1:
+            raise ValueError(f"{size_name} must be at least 1, got {size}")
+        if length % size:
+            raise ValueError(f"{size_name}={size} must divide {length_name}={length}")
+    return q_len // block_q, kv_len // block_kv
+
+
+@defines("LABEL-1", "LABEL-2", "LABEL-3", "LABEL-4", "LABEL-5")
+def labels(mask: Mask, block_q: int, block_kv: int) -> Int32:
+    """Label of every block: 0 if no entry is visible, 2 if all are, 1 otherwise.
+
+    Args:
+      mask: what to cut.
+      block_q, block_kv: tokens a block.
+
+    Returns:
+      int32 ``[q blocks, kv blocks]``.
+
+    Raises:
+      ValueError: block sizes that do not divide the mask's shape.
+    """
+    q_blocks, kv_blocks = block_grid(mask.q_len, mask.kv_len, block_q, block_kv)
+    result = np.empty((q_blocks, kv_blocks), dtype=np.int32)
+    for i in range(q_blocks):  # one strip of rows at a time: memory stays proportional to kv_len
+        strip = mask[i * block_q : (i + 1) * block_q, :]
+        tiles = strip.reshape(block_q, kv_blocks, block_kv)
+        some = tiles.any(axis=(0, 2))
+        every = tiles.all(axis=(0, 2))
+        result[i] = np.where(every, FULL, np.where(some, PARTIAL, EMPTY))
+    return result
+
+
+def block_of(mask: Mask, i: int, j: int, block_q: int, block_kv: int) -> Bool:
+    """Entries of block (i, j), bool ``[block_q, block_kv]``."""
+    return mask[i * block_q : (i + 1) * block_q, j * block_kv : (j + 1) * block_kv]
+
+
+@defines("PARTIAL-1", "PARTIAL-2", "PARTIAL-3")
+def partial_stack(
+    masks: Sequence[Mask], grids: Sequence[Int32], block_q: int, block_kv: int
+) -> tuple[Bool | None, Int32]:
+    """The stack of different partial blocks, in the order in which they are first met.
+
+    Args:
+      masks: the distinct masks, by first appearance over the heads.
+      grids: their label grids, each int32 ``[q blocks, kv blocks]``.
+      block_q, block_kv: tokens a block.
+
+    Returns:
+      The stack, bool ``[n, block_q, block_kv]`` (None if there is no partial block), and for every
+      mask and block its place in the stack, int32 ``[masks, q blocks, kv blocks]`` (-1 where the
+      label is not 1).
+    """
+    place: dict[bytes, int] = {}
+    stack: list[Bool] = []
+    ids = np.full((len(masks), *grids[0].shape), -1, dtype=np.int32)
+    for m, (mask, grid) in enumerate(zip(masks, grids, strict=True)):
+        for i, j in np.argwhere(grid == PARTIAL):
+            block = block_of(mask, int(i), int(j), block_q, block_kv)
+            key = block.tobytes()
+            if key not in place:
+                place[key] = len(stack)
+                stack.append(block)
+            ids[m, i, j] = place[key]
+    return (np.stack(stack) if stack else None), ids

@@ -1,0 +1,131 @@
+"""MaskInfo in its flat layout: a list of the active blocks only (FLAT clauses)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reference.blocks import PARTIAL, Int32, labels, partial_stack
+from reference.mask_info import (
+    Direction,
+    IntArray,
+    Shards,
+    check_shards,
+    downcast,
+    next_at_or_after,
+)
+from reference.masks import Bool, Mask
+from spec import defines
+
+
+@dataclass(frozen=True)
+class FlatMaskInfo:
+    """Compiled mask, one entry an active block, shard after shard (q shard major, then kv shard).
+
+    A *row* is a block of the output: a q block for fwd and dq, a kv block for dkv. A *column* is the
+    other axis. Both count from the start of the shard.
+
+    Attributes:
+      direction: which kernel it is for.
+      active_rows, active_cols: ``[entries]``; -1 after the last entry of a shard.
+      block_mask: labels ``[entries]``; 0 for an entry that only lets an empty row be written.
+      mask_next: place in `partial_mask_blocks`, ``[entries]``; None if there is no stack.
+      num_active_blocks: int32 ``[q shards * kv shards]``, entries of every shard before its padding.
+      partial_mask_blocks: as in `GridMaskInfo`.
+      q_sequence, computed_mask: as in `GridMaskInfo`.
+    """
+
+    direction: Direction
+    active_rows: IntArray
+    active_cols: IntArray
+    block_mask: IntArray
+    mask_next: IntArray | None
+    num_active_blocks: Int32
+    partial_mask_blocks: Bool | None
+    q_sequence: IntArray | None = None
+    computed_mask: Bool | None = None
+
+
+@defines("FLAT-1", "FLAT-2", "FLAT-4")
+def active_entries(grid: Int32) -> tuple[Int32, Int32, Int32]:
+    """Rows, columns and labels of the entries of one shard, row by row.
+
+    Args:
+      grid: labels, int32 ``[rows, columns]`` with the output blocks as rows.
+
+    Returns:
+      Three int32 arrays of one length. A wholly empty row has one entry with label 0.
+    """
+    visited = grid > 0
+    visited[:, 0] |= ~visited.any(axis=1)
+    rows, columns = np.nonzero(visited)
+    return rows.astype(np.int32), columns.astype(np.int32), grid[rows, columns]
+
+
+def _pad(array: Int32, length: int) -> Int32:
+    return np.pad(array, (0, length - len(array)), constant_values=-1)
+
+
+@defines("FLAT-3", "FLAT-5")
+def compile_flat(
+    mask: Mask,
+    block_q: int,
+    block_kv: int,
+    direction: Direction = "fwd",
+    *,
+    shards: Shards = Shards(),  # noqa: B008  (frozen)
+    downcast_arrays: bool = True,
+) -> FlatMaskInfo:
+    """Compiles one mask, shared by all heads, into the list of its active blocks.
+
+    Args:
+      mask: the mask of every head.
+      block_q, block_kv: tokens a block.
+      direction: ``fwd``, ``dq`` or ``dkv``.
+      shards: q and kv shards.
+      downcast_arrays: store the index arrays in the smallest type that holds them.
+
+    Raises:
+      ValueError: block sizes or shard counts that do not divide (REJECT-1, REJECT-6).
+    """
+    grid = labels(mask, block_q, block_kv)
+    check_shards(shards.head, *grid.shape, shards)
+    stack, ids = partial_stack([mask], [grid], block_q, block_kv)
+    entries = []
+    for q_rows, q_ids in zip(np.split(grid, shards.q), np.split(ids[0], shards.q), strict=True):
+        for part, places in zip(
+            np.split(q_rows, shards.kv, axis=1), np.split(q_ids, shards.kv, axis=1), strict=True
+        ):
+            if direction == "dkv":
+                part, places = part.T, places.T
+            rows, columns, label = active_entries(part)
+            wanted = label == PARTIAL
+            place = places[rows, columns][next_at_or_after(wanted)] if wanted.any() else 0 * rows
+            entries.append((rows, columns, label, place))
+    counts = np.array([len(entry[0]) for entry in entries], dtype=np.int32)
+    rows, columns, label, place = (
+        np.concatenate([_pad(entry[k], int(counts.max())) for entry in entries]) for k in range(4)
+    )
+    computable = mask.expr.computable
+    stored = stack is not None and not computable
+    if stack is not None and direction == "dkv":
+        stack = stack.swapaxes(1, 2)
+
+    def fit(array: Int32) -> IntArray:
+        if not downcast_arrays:
+            return array
+        small = downcast(np.maximum(array, 0)).dtype  # padding is -1 and fits any type
+        return array.astype(small)
+
+    return FlatMaskInfo(
+        direction=direction,
+        active_rows=fit(rows),
+        active_cols=fit(columns),
+        block_mask=fit(label),
+        mask_next=fit(place) if stored else None,
+        num_active_blocks=counts,
+        partial_mask_blocks=stack if stored else None,
+        q_sequence=np.arange(mask.q_len, dtype=np.int32) if computable else None,
+        computed_mask=mask.dense() if computable else None,
+    )

@@ -1,0 +1,241 @@
+"""MaskInfo in its two-dimensional layout: the arrays that a kernel reads from scalar memory.
+
+One array entry stands for one grid position. For the directions ``fwd`` and ``dq`` the arrays have
+the shape ``[rows of masks, q blocks, width]``, for ``dkv`` ``[rows of masks, height, kv blocks]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.blocks import PARTIAL, Int32, labels, partial_stack
+from reference.masks import Bool, Mask
+from reference.shrink import kept_columns, shrunk_width
+from spec import defines
+
+Direction = Literal["fwd", "dq", "dkv"]
+DIRECTIONS: tuple[Direction, ...] = ("fwd", "dq", "dkv")
+
+IntArray = NDArray[np.signedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class GridMaskInfo:
+    """Compiled mask, one entry a grid position.
+
+    Attributes:
+      direction: which kernel it is for.
+      block_mask: labels 0, 1, 2.
+      data_next: block to have in memory: kv block (fwd, dq) or q block of the shard (dkv).
+      mask_next: place in `partial_mask_blocks`; None if there is no stack.
+      partial_mask_blocks: bool ``[n, block_q, block_kv]``, transposed for dkv; None if no block is
+        partial or the mask is computed in the kernel.
+      q_sequence: int32 ``[q_len]``, position of every query row; None unless computable.
+      computed_mask: bool ``[q_len, kv_len]``, values of the mask function at ``q_sequence`` and every
+        key position; None unless computable.
+    """
+
+    direction: Direction
+    block_mask: IntArray
+    data_next: IntArray
+    mask_next: IntArray | None
+    partial_mask_blocks: Bool | None
+    q_sequence: IntArray | None = None
+    computed_mask: Bool | None = None
+
+
+@dataclass(frozen=True)
+class Shards:
+    """How many devices share the heads, the query sequence and the key sequence."""
+
+    head: int = 1
+    q: int = 1
+    kv: int = 1
+
+
+@defines("DATA-2", "DATA-3", "MASKNEXT-2", "MASKNEXT-3")
+def next_at_or_after(wanted: Bool) -> Int32:
+    """For every position the first wanted one at or after it, wrapping to the first wanted one.
+
+    Args:
+      wanted: bool, one-dimensional, in grid order.
+
+    Returns:
+      int32 indices of the same length; all 0 if nothing is wanted.
+    """
+    places = np.flatnonzero(wanted)
+    if len(places) == 0:
+        return np.zeros(len(wanted), dtype=np.int32)
+    following = np.searchsorted(places, np.arange(len(wanted)))
+    return places[following % len(places)].astype(np.int32)
+
+
+def in_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
+    """Axes ``[head, q, kv]`` reordered as the grid of the direction visits them (DATA-4).
+
+    ``fwd`` and ``dq`` visit (head, q, kv), ``dkv`` visits (kv, head, q).
+    """
+    return np.moveaxis(array, 2, 0) if direction == "dkv" else array
+
+
+def from_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
+    """Inverse of `in_grid_order`."""
+    return np.moveaxis(array, 0, 2) if direction == "dkv" else array
+
+
+def carry_next(values: Int32, wanted: Bool, direction: Direction) -> Int32:
+    """``values`` of the next wanted position of every position, ``[head, q, kv]`` in and out."""
+    ordered = in_grid_order(values, direction)
+    source = next_at_or_after(in_grid_order(wanted, direction).ravel())
+    moved = np.where(wanted.any(), ordered.ravel()[source], 0).reshape(ordered.shape)
+    return from_grid_order(moved, direction).astype(np.int32)
+
+
+@defines("DOWNCAST-1", "DOWNCAST-2", "DOWNCAST-3")
+def downcast(array: Int32) -> IntArray:
+    """The same values in the smallest of int8, int16 and int32 that holds the largest one.
+
+    Raises:
+      ValueError: a value is negative.
+    """
+    if array.size and array.min() < 0:
+        raise ValueError(f"array must not be negative, got {array.min()}")
+    largest = int(array.max()) if array.size else 0
+    for small in (np.int8, np.int16):
+        if largest <= np.iinfo(small).max:
+            return array.astype(small)
+    return array
+
+
+def distinct(masks: Sequence[Mask]) -> tuple[list[Mask], list[int]]:
+    """The different masks by first appearance, and which of them every head has."""
+    unique: list[Mask] = []
+    for mask in masks:
+        if mask not in unique:
+            unique.append(mask)
+    return unique, [unique.index(mask) for mask in masks]
+
+
+@defines("HEADS-1", "HEADS-2")
+def mask_rows(of_head: Sequence[int], head_shards: int) -> list[int]:
+    """Which mask every leading row of the arrays holds.
+
+    One row a head shard if every shard has a single mask, else one row a head.
+    """
+    per_shard = len(of_head) // head_shards
+    groups = [of_head[s * per_shard : (s + 1) * per_shard] for s in range(head_shards)]
+    if all(len(set(group)) == 1 for group in groups):
+        return [group[0] for group in groups]
+    return list(of_head)
+
+
+def check_shards(heads: int, q_blocks: int, kv_blocks: int, shards: Shards) -> None:
+    """Raises ValueError unless every shard count divides what it splits (REJECT-6)."""
+    for name, count, what, total in (
+        ("head_shards", shards.head, "the number of heads", heads),
+        ("q_shards", shards.q, "the number of q blocks", q_blocks),
+        ("kv_shards", shards.kv, "the number of kv blocks", kv_blocks),
+    ):
+        if count < 1 or total % count:
+            raise ValueError(f"{name}={count} must divide {what} ({total})")
+
+
+@defines("SHRINK-4", "SHRINK-5", "SHRINK-6")
+def _columns(
+    grid: Int32, direction: Direction, q_shards: int, shrink: bool
+) -> list[tuple[Int32, Int32]]:
+    """Per q shard: the labels and own block index of every grid position, ``[q, kv]`` order.
+
+    Padding (and nothing else) has own index -1.
+    """
+    parts = [part.T if direction == "dkv" else part for part in np.split(grid, q_shards)]
+    width = max(shrunk_width(part) for part in parts)
+    result = []
+    for part in parts:
+        columns = np.broadcast_to(np.arange(part.shape[1], dtype=np.int32), part.shape)
+        if shrink:
+            columns = kept_columns(part, width)
+        label = np.where(columns >= 0, np.take_along_axis(part, columns, axis=1), 0)
+        pair = (label.astype(np.int32), columns)
+        result.append((pair[0].T, pair[1].T) if direction == "dkv" else pair)
+    return result
+
+
+def compile_grid(
+    masks: Sequence[Mask],
+    block_q: int,
+    block_kv: int,
+    direction: Direction = "fwd",
+    *,
+    shards: Shards = Shards(),  # noqa: B008  (frozen)
+    shrink: bool = True,
+    downcast_arrays: bool = True,
+) -> GridMaskInfo:
+    """Compiles one mask per head into the arrays of the two-dimensional layout.
+
+    Args:
+      masks: one a head, all of one shape.
+      block_q, block_kv: tokens a block.
+      direction: ``fwd``, ``dq`` or ``dkv``.
+      shards: head and q shards; every shard's slice of the result describes that shard alone.
+      shrink: remove empty columns (fwd, dq) or rows (dkv) where the clauses allow it.
+      downcast_arrays: store the index arrays in the smallest type that holds them.
+
+    Raises:
+      ValueError: no mask, block sizes or shard counts that do not divide (REJECT-1, REJECT-6).
+    """
+    if not masks:
+        raise ValueError("masks must hold at least one mask, got an empty sequence")
+    unique, of_head = distinct(masks)
+    grids = [labels(mask, block_q, block_kv) for mask in unique]
+    check_shards(len(masks), *grids[0].shape, shards)
+    rows = mask_rows(of_head, shards.head)
+    shrunk = shrink and len(unique) == 1
+    stack, ids = partial_stack(unique, grids, block_q, block_kv)
+
+    block_mask, data_next, mask_next = [], [], []
+    per_group = len(rows) // shards.head
+    pieces = [_columns(grid, direction, shards.q, shrunk) for grid in grids]
+    for q_shard in range(shards.q):
+        for head_shard in range(shards.head):
+            group = rows[head_shard * per_group : (head_shard + 1) * per_group]
+            label = np.stack([pieces[m][q_shard][0] for m in group])
+            own = np.stack([pieces[m][q_shard][1] for m in group])
+            parts = [np.split(ids[m], shards.q)[q_shard] for m in group]
+            place = np.stack([_pick(part, pieces[m][q_shard][1], direction) for m, part in
+                              zip(group, parts, strict=True)])
+            block_mask.append(label)
+            data_next.append(carry_next(own, label > 0, direction))
+            mask_next.append(carry_next(place, label == PARTIAL, direction))
+
+    def join(arrays: list[Int32]) -> Int32:
+        by_shard = [
+            np.concatenate(arrays[q * shards.head : (q + 1) * shards.head]) for q in range(shards.q)
+        ]
+        return np.concatenate(by_shard, axis=1)
+
+    fit = downcast if downcast_arrays else (lambda array: array)
+    if stack is not None and direction == "dkv":
+        stack = stack.swapaxes(1, 2)
+    computable = len(unique) == 1 and unique[0].expr.computable
+    stored = stack is not None and not computable
+    return GridMaskInfo(
+        direction=direction,
+        block_mask=fit(join(block_mask)),
+        data_next=fit(join(data_next)),
+        mask_next=fit(join(mask_next)) if stored else None,
+        partial_mask_blocks=stack if stored else None,
+        q_sequence=np.arange(unique[0].q_len, dtype=np.int32) if computable else None,
+        computed_mask=unique[0].dense() if computable else None,
+    )
+
+
+def _pick(ids: Int32, own: Int32, direction: Direction) -> Int32:
+    """Stack places of the blocks that ``own`` selects (any value where ``own`` is padding)."""
+    axis = 0 if direction == "dkv" else 1
+    return np.take_along_axis(ids, np.maximum(own, 0), axis=axis)
