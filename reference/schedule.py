@@ -86,7 +86,7 @@ def expected_work(grids: Int32) -> set[tuple[int, int, int]]:
     return {(int(h), int(i), int(j)) for h, i, j in np.argwhere(grids > 0)}
 
 
-@defines("SCHED-3", "SCHED-4")
+@defines("SCHED-3", "SCHED-4", "SCHED-6")
 def grid_schedule(info: GridMaskInfo, kv_heads: int) -> Schedule:
     """Steps of the two-dimensional layout.
 
@@ -121,7 +121,7 @@ def grid_schedule(info: GridMaskInfo, kv_heads: int) -> Schedule:
     )
 
 
-@defines("SCHED-5", "SCHED-6")
+@defines("SCHED-3", "SCHED-4", "SCHED-6")
 def flat_schedule(info: FlatMaskInfo, heads: int, kv_heads: int, output_rows: int) -> Schedule:
     """Steps of the flat layout: the list once per head.
 
@@ -153,7 +153,6 @@ def flat_schedule(info: FlatMaskInfo, heads: int, kv_heads: int, output_rows: in
     )
 
 
-@defines("OUT-1", "OUT-2", "OUT-3", "OUT-4")
 def _assemble(
     direction: Direction,
     group: int,
