@@ -1,0 +1,1 @@
+"""The referee: problems, adapters, checks and the command line."""

@@ -1,0 +1,215 @@
+"""The adapter protocol: how an implementation is made testable.
+
+An adapter is any object with two methods::
+
+    describe() -> Description
+    prepare(problem) -> an object with the methods of the features that were declared
+
+What is not declared is reported as *n/a*. A declared feature that fails is a violation.
+`prepare` does the work that a user would do before the first call (compile the mask, build the kernel); the
+object that it returns offers the methods of `Prepared`, as many as the declared features need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from conformance.problem import Problem
+from reference.flat import FlatMaskInfo
+from reference.mask_info import Direction, GridMaskInfo
+from reference.masks import Bool
+from reference.schedule import Schedule
+from reference.sharding import Shard
+
+#: Every feature that an adapter can declare, with what declaring it promises.
+FEATURES: dict[str, str] = {
+    "masks": "prepared.mask(head) is indexable, comparable and hashable",
+    "mask:full": "full masks are given to the implementation as such",
+    "mask:causal": "causal masks are given as such",
+    "mask:local": "local masks are given as such",
+    "mask:chunked_causal": "chunked causal masks are given as such",
+    "mask:and": "intersections of masks are given as such",
+    "mask:or": "unions of masks are given as such",
+    "mask_info": "prepared.mask_info(direction) returns the compiled arrays",
+    "layout:grid": "the arrays have the two-dimensional layout",
+    "layout:flat": "the arrays have the flat layout",
+    "static": "masks that are known in advance",
+    "dynamic_masks": "masks whose values are known only at run time",
+    "backward_info": "arrays and schedules for the backward directions in `directions`",
+    "per_head_masks": "every head may have its own mask",
+    "computable_masks": "causal, local and chunked causal masks are computed in the kernel",
+    "stored_masks": "partial blocks are stored and fetched",
+    "downcast": "index arrays are stored in the smallest type",
+    "shrink": "the grid is shrunk",
+    "shards:q": "the query sequence can be sharded",
+    "shards:head": "the heads can be sharded",
+    "shards:kv": "the key sequence can be sharded",
+    "schedule": "prepared.schedule(direction, shard) returns the steps of the kernel",
+    "empty_blocks:written": "the output of a q block that sees nothing is written",
+}
+
+#: Features that a declaration of each profile must contain to look complete.
+PROFILES: dict[str, tuple[str, ...]] = {
+    "mask-info": ("masks", "mask_info", "static"),
+}
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an adapter declares about its implementation.
+
+    Attributes:
+      name: short name, as on the command line.
+      version: of the implementation that is being tested.
+      features: names from `FEATURES`.
+      directions: for which mask_info and schedule are offered.
+      info_block_multiples: (q, kv) multiples that block sizes must have to compile a mask.
+      kernel_block_multiples: (q, kv) multiples that block sizes must have to run a kernel.
+      options: implementation options, every value of which is exercised, by name.
+    """
+
+    name: str
+    version: str
+    features: frozenset[str]
+    directions: tuple[Direction, ...] = ("fwd",)
+    info_block_multiples: tuple[int, int] = (1, 1)
+    kernel_block_multiples: tuple[int, int] = (1, 1)
+    options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", frozenset(self.features))
+        unknown = self.features - FEATURES.keys()
+        if unknown:
+            raise ValueError(
+                f"features {sorted(unknown)} are unknown; the known ones are {sorted(FEATURES)}"
+            )
+
+    def offers(self, *features: str) -> bool:
+        """Whether all of these features are declared."""
+        return set(features) <= self.features
+
+
+class MaskObject(Protocol):
+    """A mask of the implementation."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, index: tuple[slice, slice]) -> Bool: ...
+
+
+class Prepared(Protocol):
+    """What `prepare` returns. A method is called only if its feature was declared."""
+
+    def mask(self, head: int) -> MaskObject:
+        """The implementation's own mask object of one head (feature ``masks``)."""
+
+    def mask_info(self, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
+        """The compiled arrays of all shards (feature ``mask_info``)."""
+
+    def schedule(self, direction: Direction, shard: Shard) -> Schedule:
+        """The steps of the kernel on one shard (feature ``schedule``)."""
+
+
+class Adapter(Protocol):
+    """An implementation under test."""
+
+    def describe(self) -> Description:
+        """Name, version and declared features. Called once."""
+
+    def prepare(self, problem: Problem) -> Any:
+        """The implementation made ready for one problem, see `Prepared`."""
+
+
+class AdapterError(Exception):
+    """The adapter cannot be loaded or used; the message says what to do."""
+
+
+#: Shipped adapters: module and what must be installed.
+SHIPPED: dict[str, tuple[str, str]] = {
+    "reference": ("conformance.adapters.reference", ""),
+    "jax": ("conformance.adapters.jax_splash", "pip install 'splash-conformance[jax]'"),
+    "tokamax": ("conformance.adapters.tokamax_splash", "pip install 'splash-conformance[tokamax]'"),
+}
+
+
+def load(impl: str) -> Adapter:
+    """Loads an adapter.
+
+    Args:
+      impl: a name from `SHIPPED`, ``package.module:attribute`` or ``path/to/file.py:attribute``. The
+        attribute is an adapter, or a class or function that makes one without arguments.
+
+    Raises:
+      AdapterError: it cannot be found or imported, or is not an adapter.
+    """
+    hint = ""
+    if impl in SHIPPED:
+        module_name, hint = SHIPPED[impl]
+        source, attribute = module_name, "make"
+    elif ":" in impl:
+        source, attribute = impl.rsplit(":", 1)
+    else:
+        raise AdapterError(
+            f"unknown implementation {impl!r}: expected one of {', '.join(SHIPPED)}, "
+            "'package.module:attribute' or 'path/to/file.py:attribute'"
+        )
+    try:
+        module = _import(source)
+    except ImportError as error:
+        reason = f"; try: {hint}" if hint else ""
+        raise AdapterError(f"cannot import {impl!r}: {error}{reason}") from error
+    try:
+        found = getattr(module, attribute)
+    except AttributeError:
+        raise AdapterError(f"{source!r} has no attribute {attribute!r}") from None
+    return _instantiate(found, impl)
+
+
+def _import(source: str) -> Any:
+    if not source.endswith(".py"):
+        sys.path.insert(0, "")
+        try:
+            return importlib.import_module(source)
+        finally:
+            sys.path.remove("")
+    path = Path(source)
+    if not path.is_file():
+        raise AdapterError(f"no such file: {source}")
+    name = f"_splash_adapter_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise AdapterError(f"{source} fails on import: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _instantiate(found: Any, impl: str) -> Adapter:
+    make: Callable[[], Any] | None = None
+    if isinstance(found, type) or not hasattr(found, "describe"):
+        make = found
+    try:
+        adapter = found if make is None else make()
+    except ImportError as error:
+        raise AdapterError(f"{impl!r} cannot be used: {error}") from error
+    except Exception as error:
+        raise AdapterError(f"{impl!r} fails: {type(error).__name__}: {error}") from error
+    for method in ("describe", "prepare"):
+        if not callable(getattr(adapter, method, None)):
+            raise AdapterError(f"{impl!r} is not an adapter: it has no method {method}()")
+    checked: Adapter = adapter
+    return checked

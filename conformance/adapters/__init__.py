@@ -1,0 +1,1 @@
+"""Adapters of the implementations that are supported out of the box."""

@@ -1,0 +1,101 @@
+"""Adapter of the reference itself: for testing the suite, and as an example of a full adapter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.adapter import Description
+from conformance.problem import Problem
+from reference.dynamic import compile_dynamic
+from reference.flat import FlatMaskInfo, compile_flat
+from reference.mask_info import Direction, GridMaskInfo, compile_grid
+from reference.masks import Mask
+from reference.schedule import Schedule, flat_schedule, grid_schedule
+from reference.sharding import Shard, slice_flat, slice_grid
+
+FEATURES = frozenset(
+    {
+        "masks", "mask:full", "mask:causal", "mask:local", "mask:chunked_causal", "mask:and", "mask:or",
+        "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
+        "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
+        "shards:q", "shards:head", "shards:kv", "schedule", "empty_blocks:written",
+    }
+)  # fmt: skip
+
+
+class PreparedReference:
+    """One problem, ready; everything is computed when it is asked for."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def mask(self, head: int) -> Mask:
+        return self.problem.head_masks[head]
+
+    def mask_info(self, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
+        problem = self.problem
+        sizes, shards = problem.blocks.of(direction), problem.shards
+        if problem.dynamic:
+            values = np.stack([mask.dense() for mask in problem.head_masks])
+            return compile_dynamic(
+                values, *sizes, direction, shards=shards, downcast_arrays=problem.downcast
+            )
+        if problem.layout == "flat":
+            return compile_flat(
+                problem.head_masks[0],
+                *sizes,
+                direction,
+                shards=shards,
+                downcast_arrays=problem.downcast,
+            )
+        return compile_grid(
+            problem.head_masks,
+            *sizes,
+            direction,
+            shards=shards,
+            shrink=problem.shrink,
+            downcast_arrays=problem.downcast,
+        )
+
+    def schedule(self, direction: Direction, shard: Shard) -> Schedule:
+        return schedule_of(self.mask_info(direction), self.problem, shard)
+
+
+def schedule_of(info: GridMaskInfo | FlatMaskInfo, problem: Problem, shard: Shard) -> Schedule:
+    """The schedule that compiled arrays ask for on one shard.
+
+    Args:
+      info: arrays of all shards.
+      problem: what they were compiled for.
+      shard: which device.
+    """
+    shards = problem.shards
+    if isinstance(info, GridMaskInfo):
+        kv_heads = max(1, problem.kv_heads // shards.head)
+        return grid_schedule(slice_grid(info, shards, shard, problem.heads), kv_heads)
+    q_blocks, kv_blocks = problem.grid(info.direction)
+    rows = kv_blocks // shards.kv if info.direction == "dkv" else q_blocks // shards.q
+    return flat_schedule(
+        slice_flat(info, shards, shard), problem.heads, problem.kv_heads, output_rows=rows
+    )
+
+
+class ReferenceAdapter:
+    """The reference as an implementation under test."""
+
+    def describe(self) -> Description:
+        return Description(
+            name="reference",
+            version="1",
+            features=FEATURES,
+            directions=("fwd", "dq", "dkv"),
+        )
+
+    def prepare(self, problem: Problem) -> PreparedReference:
+        problem.check()
+        return PreparedReference(problem)
+
+
+def make() -> ReferenceAdapter:
+    """The adapter."""
+    return ReferenceAdapter()

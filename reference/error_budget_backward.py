@@ -1,0 +1,169 @@
+"""Error budgets of the gradients, element by element; sources as in `reference.error_budget`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reference.attention import AttentionResult, Float, kv_head_of
+from reference.error_budget import (
+    ArithmeticProfile,
+    accumulated,
+    forward_budget,
+    logit_error,
+    sink_logits,
+)
+from reference.gradients import Gradients, soft_cap_slope, sum_over_group
+from spec import defines
+
+
+@dataclass(frozen=True)
+class GradientBudget:
+    """Largest absolute error of a correct implementation, shapes as in `Gradients`."""
+
+    dq: Float
+    dk: Float
+    dv: Float
+    dsinks: Float | None
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Magnitudes and errors of every pair, ``[H, q_len, kv_len]``, and of every row.
+
+    Attributes:
+      relative: relative error of the probability recomputed in the backward pass.
+      d_logits, d_logits_error: magnitude of the (capped) logit gradient, and its error.
+      row_dot, row_dot_error: magnitude of di and its error, ``[H, q_len]``.
+      relative_sink: relative error of the sink's probability, ``[H, q_len]``.
+    """
+
+    relative: Float
+    d_logits: Float
+    d_logits_error: Float
+    row_dot: Float
+    row_dot_error: Float
+    relative_sink: Float
+
+
+def _pair_errors(
+    arrays: tuple[Float, Float, Float],
+    d_out: Float,
+    result: AttentionResult,
+    profile: ArithmeticProfile,
+    soft_cap: float | None,
+    sinks: Float | None,
+    rescales: int,
+    d_logsumexp: Float | None,
+) -> _Pairs:
+    q, k, v = arrays
+    u, p = profile.accumulate_u, result.probabilities
+    forward = forward_budget(
+        q, k, v, result, profile, soft_cap=soft_cap, sinks=sinks, rescales=rescales
+    )
+    error = logit_error(q, k, result, profile, soft_cap)
+    lse = np.where(result.logsumexp == -np.inf, 0.0, result.logsumexp)
+    scale = (4 if profile.base2 else 1) * u
+    common = forward.logsumexp + scale * np.abs(lse) + 2 * profile.exp_ulps * u
+    exponent = error.capped + common[:, :, None] + u * np.abs(result.logits - lse[:, :, None])
+    relative = np.expm1(np.minimum(exponent, 50.0))
+    sink = sink_logits(sinks, result)
+    sink = np.where(sink == -np.inf, 0.0, sink)
+    relative_sink = np.expm1(np.minimum(common + scale * np.abs(sink) + u * np.abs(sink - lse), 50))
+
+    # di is a sum over head_dim_v of the stored output; dp is one of values.
+    products = (accumulated(v.shape[2], u) + u) * (np.abs(result.output) * np.abs(d_out)).sum(axis=2)
+    row_dot = (result.output * d_out).sum(axis=2)
+    row_dot_error = (forward.output * np.abs(d_out)).sum(axis=2) + products
+    if d_logsumexp is not None:
+        row_dot = row_dot - d_logsumexp
+        row_dot_error = row_dot_error + u * np.abs(row_dot)
+    values = v[kv_head_of(len(q), len(k))].swapaxes(1, 2)
+    dp = d_out @ values
+    dp_error = accumulated(v.shape[2], u) + profile.multiply_u
+    dp_error = dp_error * (np.abs(d_out) @ np.abs(values))
+
+    difference = np.abs(dp - row_dot[:, :, None])
+    shift = dp_error + row_dot_error[:, :, None] + u * difference
+    ds, ds_error = p * difference, p * (relative * difference + (1 + relative) * shift)
+    slope = soft_cap_slope(result.raw_logits, soft_cap)
+    capped = ds * slope
+    capped_error = ds_error * (slope + error.slope) + ds * error.slope + 2 * u * capped
+    return _Pairs(relative, capped, capped_error, np.abs(row_dot), row_dot_error, relative_sink)
+
+
+@defines("NUM-4", "NUM-11")
+def gradient_budget(
+    q: Float,
+    k: Float,
+    v: Float,
+    d_out: Float,
+    result: AttentionResult,
+    expected: Gradients,
+    profile: ArithmeticProfile,
+    *,
+    soft_cap: float | None = None,
+    sinks: Float | None = None,
+    rescales: int = 1,
+    d_logsumexp: Float | None = None,
+) -> GradientBudget:
+    """Budgets of dq, dk, dv and dsinks.
+
+    Args:
+      q, k, v, d_out: as given to `gradients`, already rounded to the input type.
+      result, expected: what `attend` and `gradients` returned for them.
+      profile: declared arithmetic.
+      soft_cap, sinks, d_logsumexp: as given to `gradients`.
+      rescales: kv blocks a row is computed in forward, plus ring steps; also the number of partial
+        gradients that are stored and added up.
+    """
+    q, k, v, d_out = (np.asarray(array, dtype=np.float64) for array in (q, k, v, d_out))
+    pairs = _pair_errors(
+        (q, k, v), d_out, result, profile, soft_cap, sinks, rescales, d_logsumexp
+    )
+    u, p = profile.accumulate_u, result.probabilities
+    kv_heads = len(k)
+    source = kv_head_of(len(q), kv_heads)
+    per_row = result.visible.sum(axis=2)[:, :, None]
+    # Sums over the query heads of a group run on from the sums over rows.
+    per_key = result.visible.sum(axis=1)[:, :, None]
+    per_key = sum_over_group(per_key.astype(np.float64), kv_heads)
+    stored = profile.probability_u
+    once = profile.multiply_u + profile.partial_u + accumulated(rescales, u)
+
+    def finish(spread: Float, magnitude: Float, terms: Float, value: Float) -> Float:
+        total = spread + (accumulated(terms, u) + once) * magnitude
+        return np.asarray(total + profile.output_u * (np.abs(value) + total))
+
+    ds, ds_error = pairs.d_logits, pairs.d_logits_error
+    ds_error = ds_error + stored * (ds + ds_error)
+    p_error = p * pairs.relative + stored * p * (1 + pairs.relative)
+    flushed = np.where(p > 0, profile.smallest, 0.0)
+    p_error, ds_error = p_error + flushed, ds_error + flushed
+    keys, queries, cotangent = np.abs(k[source]), np.abs(q), np.abs(d_out)
+    turned, turned_error = ds.swapaxes(1, 2), ds_error.swapaxes(1, 2)
+
+    def grouped(weights: Float, rows: Float) -> Float:
+        return sum_over_group(weights @ rows, kv_heads)
+
+    dsinks = None
+    if expected.dsinks is not None:
+        share = result.sink_probabilities
+        row = share * (
+            pairs.relative_sink * pairs.row_dot + (1 + pairs.relative_sink) * pairs.row_dot_error
+        )
+        length = accumulated(share.shape[1], u) + 2 * u
+        dsinks = row.sum(axis=1) + length * (share * pairs.row_dot).sum(axis=1)
+        dsinks = dsinks + u * np.abs(expected.dsinks)
+    return GradientBudget(
+        dq=finish(ds_error @ keys, ds @ keys, per_row, expected.dq),
+        dk=finish(grouped(turned_error, queries), grouped(turned, queries), per_key, expected.dk),
+        dv=finish(
+            grouped(p_error.swapaxes(1, 2), cotangent),
+            grouped(p.swapaxes(1, 2), cotangent),
+            per_key,
+            expected.dv,
+        ),
+        dsinks=dsinks,
+    )
