@@ -1,0 +1,68 @@
+"""What the adapters of the Pallas splash attention libraries share."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.mask_info import IntArray
+from reference.masks import And, Bool, Causal, ChunkedCausal, Expr, Full, Local, Mask, Or
+
+
+def prefer_cpu() -> None:
+    """Makes JAX start on the CPU unless the user chose a platform.
+
+    Compiling masks and reading schedules needs no accelerator, and looking for one costs seconds.
+    Without effect once JAX has started.
+    """
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
+    """The library's own mask object for an expression.
+
+    Args:
+      lib: the module with the library's mask classes.
+      expr: what to express; kinds for which the library has no class become its dense mask.
+      q_len, kv_len: tokens.
+    """
+    shape = (q_len, kv_len)
+    match expr:
+        case Full():
+            return lib.FullMask(shape)
+        case Causal():
+            return lib.CausalMask(shape, offset=expr.offset)
+        case Local():
+            return lib.LocalMask(shape, (expr.left, expr.right), offset=expr.offset)
+        case ChunkedCausal() if hasattr(lib, "ChunkedCausalMask"):
+            return lib.ChunkedCausalMask(shape, chunk_size=expr.chunk_size)
+        case And() | Or():
+            left = library_mask(lib, expr.left, q_len, kv_len)
+            right = library_mask(lib, expr.right, q_len, kv_len)
+            return left & right if isinstance(expr, And) else left | right
+    return lib.NumpyMask(Mask(expr, q_len, kv_len).dense())
+
+
+def accepts(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of that name, in the installed version."""
+    return name in inspect.signature(function).parameters
+
+
+def plain(array: Any) -> NDArray[Any] | None:
+    """A NumPy copy of an array that may be absent."""
+    return None if array is None else np.array(array)
+
+
+def evaluate_mask_function(function: Any, q_sequence: IntArray, kv_len: int) -> Bool:
+    """Values of a mask function at every pair, as a kernel would ask for them.
+
+    Returns:
+      bool ``[q_len, kv_len]``.
+    """
+    kv_ids = np.arange(kv_len, dtype=np.int32)
+    return np.asarray(function(q_sequence[:, None], kv_ids[None, :]), dtype=np.bool_)
