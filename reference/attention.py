@@ -55,9 +55,7 @@ def kv_head_of(heads: int, kv_heads: int) -> NDArray[np.int64]:
 
 
 @defines("FWD-2", "FWD-5", "FWD-6", "FWD-7", "BWD-9", "BWD-10")
-def visible_pairs(
-    mask: Bool, segment_ids: SegmentIds | None, shape: tuple[int, int, int]
-) -> Bool:
+def visible_pairs(mask: Bool, segment_ids: SegmentIds | None, shape: tuple[int, int, int]) -> Bool:
     """Which pairs take part: the mask AND equality of the segment ids.
 
     Args:
@@ -79,9 +77,7 @@ def visible_pairs(
     q_ids, kv_ids = (np.asarray(ids) for ids in segment_ids)
     for name, ids, length in (("q", q_ids, shape[1]), ("kv", kv_ids, shape[2])):
         if ids.shape != (length,):
-            raise ValueError(
-                f"segment_ids of {name} must have shape ({length},), got {ids.shape}"
-            )
+            raise ValueError(f"segment_ids of {name} must have shape ({length},), got {ids.shape}")
     return np.asarray(visible & (q_ids[:, None] == kv_ids[None, :]))
 
 
@@ -113,7 +109,7 @@ def check_inputs(q: Float, k: Float, v: Float, sinks: Float | None) -> None:
         raise ValueError(f"sinks must have shape ({q.shape[0]},), got {sinks.shape}")
 
 
-@defines("FWD-14", "FWD-22")
+@defines("FWD-14", "FWD-22", "BWD-21")
 def without_unseen_keys(array: Float, visible: Bool) -> Float:
     """Keys or values ``[Hkv, kv_len, dim]`` with a zero in place of whatever no query sees."""
     kv_heads = len(array)

@@ -1,12 +1,12 @@
-"""How far a correct implementation may be from the float64 result, element by element (NUM clauses).
+"""How far a correct implementation may be from the float64 result, by element (NUM clauses).
 
 Nothing here is tuned. Every term is a count of roundings times the unit roundoff of the declared
 arithmetic, times a magnitude of the problem at hand. Sources:
 
 * [H] Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002: the model of
   rounding (2.4), sums and inner products (3.1 to 3.5, 4.2).
-* [BHH] Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions, IMA J.
-  Numer. Anal. 41 (2021): errors of the shifted exponentials, of their sum and of its logarithm.
+* [BHH] Blanchard, Higham, Higham, Accurately computing the log-sum-exp and softmax functions, IMA
+  J. Numer. Anal. 41 (2021): errors of the shifted exponentials, of their sum and of its logarithm.
 * [IZ] Ipsen, Zhou, Probabilistic error analysis for inner products, SIAM J. Matrix Anal. Appl. 41
   (2020): n roundings that are independent with mean zero cost sqrt(n), not n.
 """
@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from reference.attention import AttentionResult, Float, kv_head_of
 from reference.gradients import soft_cap_slope
@@ -61,7 +62,7 @@ class ArithmeticProfile:
         are stored for the matrix multiplication that reads them.
       output_u: unit roundoff of output, dq, dk and dv as returned.
       partial_u: unit roundoff of partial gradients that are stored and added up later.
-      exp_ulps, log_ulps, tanh_ulps: error of the functions, units in the last place of accumulate_u.
+      exp_ulps, log_ulps, tanh_ulps: error of the functions, in units in the last place.
       base2: logits are multiplied by log2(e) and powers of two are taken.
       constant_maximum: number subtracted from every logit in place of the running maximum; None for
         the running maximum.
@@ -100,7 +101,7 @@ MXU_PASSES = {
 
 
 @defines("NUM-2", "NUM-6")
-def accumulated(terms: Float | float, u: float) -> Float:
+def accumulated(terms: ArrayLike, u: float) -> Float:
     """Relative error of a sum of that many terms, relative to the sum of magnitudes.
 
     The smaller of ``n u`` [H, 4.2] and ``sqrt(2 n ln(2 / failure probability)) u`` [IZ, thm 4.8
@@ -165,7 +166,11 @@ class ForwardBudget:
 
 
 def exponent_error(
-    result: AttentionResult, error: LogitError, profile: ArithmeticProfile, sink: Float, rescales: int
+    result: AttentionResult,
+    error: LogitError,
+    profile: ArithmeticProfile,
+    sink: Float,
+    rescales: int,
 ) -> tuple[Float, Float]:
     """Logarithmic error of ``exp(s - m)`` as it stands in the final sums: keys, then the sink.
 
@@ -279,15 +284,60 @@ def _weight_error(
     reach = np.maximum(values.max(axis=1, keepdims=True), 0.0) - np.minimum(
         values.min(axis=1, keepdims=True), 0.0
     )
-    return np.minimum(np.minimum(spread, plain) / shrunk[:, :, None], reach)
+    return np.asarray(np.minimum(np.minimum(spread, plain) / shrunk[:, :, None], reach))
 
 
-def _maximum_error(
-    result: AttentionResult, error: LogitError, profile: ArithmeticProfile
-) -> Float:
+def _maximum_error(result: AttentionResult, error: LogitError, profile: ArithmeticProfile) -> Float:
     """The largest error among the keys that could be taken for the maximum."""
     low = np.where(result.visible, result.logits - error.capped, -np.inf).max(axis=2)
     candidate = result.visible & (result.logits + error.capped >= low[:, :, None])
     worst = np.where(candidate, error.capped, 0.0).max(axis=2)
     largest = np.where(result.max_logits == -np.inf, 0.0, np.abs(result.max_logits))
     return np.asarray(worst + profile.accumulate_u * largest * (4 if profile.base2 else 1))
+
+
+@defines("NUM-1")
+def error_ratio(actual: ArrayLike, expected: Float, budget: Float) -> Float:
+    """Error divided by budget for every element; at most 1 conforms.
+
+    Non-finite numbers come first: where either side is not finite both must be the same infinity,
+    or both NaN. The ratio is 0 where they agree and infinite where they do not. A budget of 0 asks
+    for the exact value.
+
+    Args:
+      actual: from an implementation, any floating type.
+      expected, budget: of the same shape.
+
+    Raises:
+      ValueError: shapes differ.
+    """
+    found = np.asarray(actual, dtype=np.float64)
+    if not found.shape == expected.shape == budget.shape:
+        raise ValueError(
+            f"actual, expected and budget must have one shape, got {found.shape}, "
+            f"{expected.shape}, {budget.shape}"
+        )
+    special = ~np.isfinite(found) | ~np.isfinite(expected)
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    error = np.abs(np.where(special, 0.0, found) - np.where(special, 0.0, expected))
+    ratio = np.divide(error, budget, out=np.where(error > 0, np.inf, 0.0), where=budget > 0)
+    return np.where(special, np.where(same, 0.0, np.inf), ratio)
+
+
+@defines("NUM-12")
+def accuracy_ratio(actual: ArrayLike, baseline: ArrayLike, expected: Float) -> float:
+    """Root mean square error of an implementation over that of a baseline of equal arithmetic.
+
+    Only elements that are finite on all sides count. Infinite if only the baseline is exact.
+
+    Args:
+      actual: from an implementation.
+      baseline: from `reference.online` with the implementation's profile.
+      expected: float64 result.
+    """
+    found, base = (np.asarray(a, dtype=np.float64) for a in (actual, baseline))
+    usable = np.isfinite(found) & np.isfinite(base) & np.isfinite(expected)
+    mine, theirs = (
+        math.sqrt(float(np.square(a[usable] - expected[usable]).sum())) for a in (found, base)
+    )
+    return mine / theirs if theirs > 0 else (math.inf if mine > 0 else 1.0)

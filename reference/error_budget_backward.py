@@ -73,7 +73,7 @@ def _pair_errors(
     relative_sink = np.expm1(np.minimum(common + scale * np.abs(sink) + u * np.abs(sink - lse), 50))
 
     # di is a sum over head_dim_v of the stored output; dp is one of values.
-    products = (accumulated(v.shape[2], u) + u) * (np.abs(result.output) * np.abs(d_out)).sum(axis=2)
+    products = (accumulated(v.shape[2], u) + u) * np.abs(result.output * d_out).sum(axis=2)
     row_dot = (result.output * d_out).sum(axis=2)
     row_dot_error = (forward.output * np.abs(d_out)).sum(axis=2) + products
     if d_logsumexp is not None:
@@ -119,16 +119,14 @@ def gradient_budget(
         gradients that are stored and added up.
     """
     q, k, v, d_out = (np.asarray(array, dtype=np.float64) for array in (q, k, v, d_out))
-    pairs = _pair_errors(
-        (q, k, v), d_out, result, profile, soft_cap, sinks, rescales, d_logsumexp
-    )
+    pairs = _pair_errors((q, k, v), d_out, result, profile, soft_cap, sinks, rescales, d_logsumexp)
     u, p = profile.accumulate_u, result.probabilities
     kv_heads = len(k)
     source = kv_head_of(len(q), kv_heads)
-    per_row = result.visible.sum(axis=2)[:, :, None]
+    pairs_seen = result.visible.astype(np.float64)
+    per_row = pairs_seen.sum(axis=2)[:, :, None]
     # Sums over the query heads of a group run on from the sums over rows.
-    per_key = result.visible.sum(axis=1)[:, :, None]
-    per_key = sum_over_group(per_key.astype(np.float64), kv_heads)
+    per_key = sum_over_group(pairs_seen.sum(axis=1)[:, :, None], kv_heads)
     stored = profile.probability_u
     once = profile.multiply_u + profile.partial_u + accumulated(rescales, u)
 

@@ -92,7 +92,8 @@ def pair_gradients(
 
 
 @defines(
-    "BWD-12", "BWD-13", "BWD-14", "BWD-15", "BWD-16", "BWD-17", "BWD-18", "BWD-20", "BWD-24"
+    "BWD-12", "BWD-13", "BWD-14", "BWD-15", "BWD-16", "BWD-17", "BWD-18", "BWD-20", "BWD-24",
+    "BWD-25",
 )  # fmt: skip
 def gradients(
     q: ArrayLike,
@@ -120,16 +121,12 @@ def gradients(
     """
     q, k, v, d_out = (np.asarray(array, dtype=np.float64) for array in (q, k, v, d_out))
     if result is None:
-        result = attend(
-            q, k, v, mask, segment_ids=segment_ids, soft_cap=soft_cap, sinks=sinks
-        )
+        result = attend(q, k, v, mask, segment_ids=segment_ids, soft_cap=soft_cap, sinks=sinks)
     if d_out.shape != result.output.shape:
         raise ValueError(f"d_out must have shape {result.output.shape}, got {d_out.shape}")
     d_lse = None if d_logsumexp is None else np.asarray(d_logsumexp, dtype=np.float64)
     if d_lse is not None and d_lse.shape != result.logsumexp.shape:
-        raise ValueError(
-            f"d_logsumexp must have shape {result.logsumexp.shape}, got {d_lse.shape}"
-        )
+        raise ValueError(f"d_logsumexp must have shape {result.logsumexp.shape}, got {d_lse.shape}")
     arrays = (
         q, without_unseen_keys(k, result.visible), without_unseen_keys(v, result.visible)
     )  # fmt: skip

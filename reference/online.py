@@ -2,29 +2,24 @@
 
 Does what a kernel does, step by step, and sees only what a kernel may see: NaN stands in every
 key/value block that the step must not read, in the mask block handed to a full step, and in every
-output that is not written yet. In float64 it is a second derivation of `reference.attention`; with
-the arithmetic of an `ArithmeticProfile` it is the baseline for an implementation of that arithmetic.
+output that is not written yet. In float64 it is a second derivation of `reference.attention`; in
+the arithmetic of an `ArithmeticProfile` it is the baseline for implementations of that arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike
 
-from reference.attention import SegmentIds, check_inputs, kv_head_of
+from reference.arithmetic import Arithmetic, Real
+from reference.attention import SegmentIds, check_inputs
 from reference.blocks import EMPTY, FULL, Int32
 from reference.blocks import labels as block_labels
-from reference.error_budget import (
-    FLOAT64,
-    U_BFLOAT16,
-    U_FLOAT64,
-    ArithmeticProfile,
-    mxu_multiply_u,
-)
+from reference.error_budget import FLOAT64, ArithmeticProfile
 from reference.flat import compile_flat
 from reference.mask_info import Direction, Shards, compile_grid, in_grid_order
 from reference.masks import Bool, Mask
@@ -32,9 +27,7 @@ from reference.schedule import Schedule, flat_schedule, grid_schedule
 from reference.sharding import Shard, slice_flat, slice_grid
 from spec import defines
 
-Real = NDArray[np.floating[Any]]
 Order = Literal["listed", "reversed", "shuffled"]
-LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 
 
 @dataclass(frozen=True)
@@ -137,76 +130,6 @@ def reordered(program: Program, order: Order, seed: int = 0) -> Program:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """NumPy operations with the roundings of a profile."""
-
-    profile: ArithmeticProfile = FLOAT64
-
-    @property
-    def dtype(self) -> DTypeLike:
-        """Type of all arrays and sums."""
-        return np.float64 if self.profile.accumulate_u == U_FLOAT64 else np.float32
-
-    def matmul(self, a: Real, b: Real) -> Real:
-        """``a @ b``, from bfloat16 pieces if the profile says so."""
-        for passes, kept in ((1, 1), (3, 2), (6, 3)):
-            if self.profile.multiply_u == mxu_multiply_u(passes):
-                return _matmul_pieces(_pieces(a, kept), _pieces(b, kept))
-        return np.asarray(a @ b)
-
-    def store(self, array: Real) -> Real:
-        """Probabilities, or logit gradients, as the next matrix multiplication reads them."""
-        return to_bfloat16(array) if self.profile.probability_u == U_BFLOAT16 else array
-
-    def output(self, array: Real) -> Real:
-        """Result in the type that is returned."""
-        return to_bfloat16(array) if self.profile.output_u == U_BFLOAT16 else array
-
-    def power(self, array: Real) -> Real:
-        """e or 2 to the array; -inf gives 0."""
-        result = np.exp2(array) if self.profile.base2 else np.exp(array)
-        return np.asarray(result)
-
-    def to_base(self, array: Real) -> Real:
-        """Natural logits in units of the exponent in use."""
-        return array * array.dtype.type(LOG2_E) if self.profile.base2 else array
-
-    def from_base(self, array: Real) -> Real:
-        """Inverse of `to_base`."""
-        return array * array.dtype.type(LN_2) if self.profile.base2 else array
-
-    def log(self, array: Real) -> Real:
-        """Logarithm in units of the exponent in use; 0 gives -inf."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log2(array) if self.profile.base2 else np.log(array))
-
-
-def to_bfloat16(array: ArrayLike) -> NDArray[np.float32]:
-    """Nearest bfloat16 values (ties to even), held in float32."""
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) & np.uint32(0xFFFF0000)
-    value = rounded.view(np.float32)
-    return np.where(np.isnan(array), np.float32(np.nan), value)
-
-
-def _pieces(array: Real, count: int) -> list[Real]:
-    """Bfloat16 arrays, largest first, whose sum approximates ``array``."""
-    rest, pieces = np.asarray(array, dtype=np.float32), list[Real]()
-    for _ in range(count):
-        pieces.append(to_bfloat16(rest))
-        rest = rest - pieces[-1]
-    return pieces
-
-
-def _matmul_pieces(left: list[Real], right: list[Real]) -> Real:
-    """The products whose size is at least that of the smallest piece, small ones first."""
-    kept = len(left)
-    pairs = [(i, j) for i in range(kept) for j in range(kept) if i + j < kept]
-    products = [left[i] @ right[j] for i, j in sorted(pairs, key=sum, reverse=True)]
-    return np.asarray(sum(products[1:], products[0]))
-
-
-@dataclass(frozen=True)
 class OnlineResult:
     """What a kernel leaves in memory: output ``[H, q_len, Dv]``, residuals ``[H, q_len]``."""
 
@@ -252,8 +175,7 @@ class BlockReader:
         self.q, self.k, self.v = (np.asarray(a, dtype=self.math.dtype) for a in (q, k, v))
         self.segment_ids, self.soft_cap = segment_ids, soft_cap
         self.sinks = None if sinks is None else np.asarray(sinks, dtype=self.math.dtype)
-        check_inputs(self.q, self.k, self.v, self.sinks)  # type: ignore[arg-type]
-        self.kv_head = kv_head_of(len(self.q), len(self.k))
+        check_inputs(self.q, self.k, self.v, self.sinks)
 
     def q_rows(self, array: Real, step: int) -> Real:
         """The q block in memory at a step, of q or of anything of its shape."""
@@ -268,10 +190,8 @@ class BlockReader:
         kv_head, block = schedule.operands[name][step]
         size = self.program.block_kv
         rows = np.asarray(array[kv_head, block * size : (block + 1) * size])
-        readers = self.kv_head == kv_head
-        q_block = schedule.q_block[step]
-        live = (self.program.true_labels[readers, q_block, block] != EMPTY).any()
-        return rows if live else np.full_like(rows, np.nan)
+        at = (schedule.head[step], schedule.q_block[step], block)
+        return rows if self.program.true_labels[at] != EMPTY else np.full_like(rows, np.nan)
 
     def handed_mask(self, step: int) -> Real:
         """The mask block at a step as numbers: 1 visible, 0 not; NaN at a full step."""
@@ -337,9 +257,7 @@ class OnlineForward(BlockReader):
         """Changes what is subtracted from the logits to ``shift``."""
         if self.math.profile.constant_maximum is not None:
             return
-        factor = np.where(
-            state.shift == -np.inf, 0.0, self.math.power(state.shift - _finite(shift))
-        ).astype(self.math.dtype)
+        factor = self.math.power(state.shift - finite_or_zero(shift))
         state.total = state.total * factor
         state.sums = state.sums * factor[:, None]
         state.shift = shift
@@ -349,7 +267,7 @@ class OnlineForward(BlockReader):
         shown = np.where(seen, logits, logits.dtype.type(-np.inf))
         state.largest = np.maximum(state.largest, shown.max(axis=1))
         self.rescale(state, np.maximum(state.shift, state.largest))
-        weights = self.math.power(shown - _finite(state.shift)[:, None])
+        weights = self.math.power(shown - finite_or_zero(state.shift)[:, None])
         state.total = state.total + weights.sum(axis=1)
         state.sums = state.sums + self.math.matmul(self.math.store(weights), values)
 
@@ -358,7 +276,7 @@ class OnlineForward(BlockReader):
         """Adds ``exp(sink)`` to the denominator."""
         logit = self.math.to_base(np.broadcast_to(sink, state.total.shape))
         self.rescale(state, np.maximum(state.shift, logit))
-        state.total = state.total + self.math.power(logit - _finite(state.shift))
+        state.total = state.total + self.math.power(logit - finite_or_zero(state.shift))
 
     @defines("RES-4", "RES-5", "RES-10", "FWD-19")
     def finish(self, state: RowState) -> tuple[Real, Real, Real]:
@@ -366,7 +284,7 @@ class OnlineForward(BlockReader):
         empty = state.total == 0
         divisor = np.where(empty, state.total.dtype.type(1), state.total)
         output = self.math.output(state.sums / divisor[:, None])
-        logsumexp = self.math.from_base(_finite(state.shift) + self.math.log(state.total))
+        logsumexp = self.math.from_base(finite_or_zero(state.shift) + self.math.log(state.total))
         return output, logsumexp, self.math.from_base(state.largest)
 
     def run(self) -> OnlineResult:
@@ -398,9 +316,9 @@ class OnlineForward(BlockReader):
         return result
 
 
-def _finite(shift: Real) -> Real:
-    """The shift, or 0 while it is still -inf, so that -inf - shift stays -inf."""
-    return np.where(shift == -np.inf, shift.dtype.type(0), shift)
+def finite_or_zero(shift: Real) -> Real:
+    """``shift`` with 0 in place of -inf, so that -inf less the result is -inf and not NaN."""
+    return np.asarray(np.where(shift == -np.inf, shift.dtype.type(0), shift))
 
 
 def online_forward(

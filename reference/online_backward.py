@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from reference.arithmetic import Real
 from reference.attention import SegmentIds
 from reference.error_budget import FLOAT64, ArithmeticProfile
 from reference.gradients import Gradients, sum_over_group
 from reference.masks import Bool
-from reference.online import BlockReader, OnlineResult, Program, Real
+from reference.online import BlockReader, OnlineResult, Program, finite_or_zero
 from spec import defines
 
 
@@ -25,7 +26,9 @@ class OnlineBackward(BlockReader):
         dtype = self.math.dtype
         self.d_out = np.asarray(d_out, dtype=dtype)
         if self.d_out.shape != forward.output.shape:
-            raise ValueError(f"d_out must have shape {forward.output.shape}, got {self.d_out.shape}")
+            raise ValueError(
+                f"d_out must have shape {forward.output.shape}, got {self.d_out.shape}"
+            )
         self.logsumexp = np.asarray(forward.logsumexp, dtype=dtype)
         self.row_dot = (np.asarray(forward.output, dtype=dtype) * self.d_out).sum(axis=2)
         if d_logsumexp is not None:
@@ -34,8 +37,7 @@ class OnlineBackward(BlockReader):
     @defines("BWD-13", "BWD-14")
     def probabilities(self, step: int, logits: Real, seen: Bool) -> Real:
         """Softmax of a step from the saved logsumexp; nothing visible gives 0, never exp(inf)."""
-        lse = self.q_rows(self.logsumexp, step)
-        lse = np.where(lse == -np.inf, lse.dtype.type(0), lse)
+        lse = finite_or_zero(self.q_rows(self.logsumexp, step))
         exponent = self.math.to_base(logits) - self.math.to_base(lse)[:, None]
         return self.math.power(np.where(seen, exponent, exponent.dtype.type(-np.inf)))
 
@@ -97,7 +99,7 @@ class OnlineBackward(BlockReader):
                 head, block = schedule.outputs["dk"][step]
                 rows = slice(block * size, (block + 1) * size)
                 dk[head, rows], dv[head, rows] = k_total, v_total
-        dk, dv = (sum_over_group(part, len(self.k)) for part in (dk, dv))  # type: ignore[arg-type]
+        dk, dv = (sum_over_group(part, len(self.k)) for part in (dk, dv))
         return self.math.output(dk), self.math.output(dv), self.math.output(dq)
 
     @defines("BWD-5")
@@ -105,7 +107,7 @@ class OnlineBackward(BlockReader):
         """``-sum_i exp(sink - logsumexp_i) di_i``, ``[H]``; None without sinks."""
         if self.sinks is None:
             return None
-        lse = np.where(self.logsumexp == -np.inf, self.math.dtype(0), self.logsumexp)  # type: ignore[operator]
+        lse = finite_or_zero(self.logsumexp)
         share = self.math.power(self.math.to_base(self.sinks[:, None]) - self.math.to_base(lse))
         return np.asarray(-(share * self.row_dot).sum(axis=1))
 
@@ -160,7 +162,5 @@ def online_gradients(
     if dq_program is not None:
         dq = kernel(dq_program).run_dq()
     dsinks = dkv.sink_gradient()
-    wide = (None if part is None else part.astype(np.float64) for part in (dq, dk, dv, dsinks))
-    dq64, dk64, dv64, dsinks64 = wide
-    assert dq64 is not None and dk64 is not None and dv64 is not None
-    return Gradients(dq64, dk64, dv64, dsinks64)
+    dq, dk, dv = (np.asarray(part, dtype=np.float64) for part in (dq, dk, dv))
+    return Gradients(dq, dk, dv, None if dsinks is None else dsinks.astype(np.float64))
