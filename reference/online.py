@@ -200,7 +200,8 @@ class BlockReader:
         if program.labels[step] == FULL:
             return np.full(shape, np.nan)
         if program.mask_blocks is not None:
-            return program.mask_blocks[program.schedule.mask_block[step]].astype(np.float64)
+            block: Bool = program.mask_blocks[program.schedule.mask_block[step]]
+            return block.astype(np.float64)
         if program.computed_mask is None:
             raise ValueError(f"step {step} is partial but the program has neither kind of mask")
         rows, columns = self.tokens(step)
