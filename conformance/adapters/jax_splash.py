@@ -17,11 +17,16 @@ from conformance.adapters.pallas_common import (
 )
 from conformance.problem import Problem
 from reference.mask_info import Direction, GridMaskInfo
+from reference.schedule import Schedule
+from reference.sharding import Shard
 
 prefer_cpu()
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
+    splash_attention_kernel as kernel_lib,
+)
 from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
     splash_attention_mask as mask_lib,
 )
@@ -29,14 +34,28 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
     splash_attention_mask_info as info_lib,
 )
 
+from conformance.adapters.pallas_trace import (  # noqa: E402
+    BlockAxes,
+    KernelTrace,
+    schedule_from_trace,
+    trace_kernels,
+)
+
 #: What every release since 0.4.31 offers.
 FEATURES = frozenset(
     {
         "masks", "mask:full", "mask:causal", "mask:local", "mask:and", "mask:or",
         "mask_info", "layout:grid", "static", "backward_info", "per_head_masks",
-        "computable_masks", "stored_masks", "shards:q", "shards:head",
+        "computable_masks", "stored_masks", "shards:q", "shards:head", "schedule",
+        # The last step of every row of the grid stores, whether or not anything ran in it.
+        "empty_blocks:written",
     }
 )  # fmt: skip
+
+#: Values of the implementation options, the default first.
+OPTIONS = {"use_fused_bwd_kernel": (False, True), "mqa": (False, True)}
+
+HEAD_DIM = 128
 
 
 def _process(direction: Direction) -> Any:
@@ -99,6 +118,123 @@ class PreparedJax:
             computed_mask=computed,
         )
 
+    def schedule(self, direction: Direction, shard: Shard) -> Schedule:
+        """What the kernel does on one shard, read from its traced program."""
+        return self._schedule_of(self.trace(direction, shard), direction)
+
+    @property
+    def fused(self) -> bool:
+        """Whether dq is computed in the dkv kernel."""
+        return bool(self.problem.option("use_fused_bwd_kernel", False))
+
+    @property
+    def mqa(self) -> bool:
+        """Whether the kernel for a single key/value head is used."""
+        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
+
+    def block_sizes(self, direction: Direction) -> Any:
+        """Block sizes of the kernel; those of the backward kernels only if they are wanted."""
+        blocks = self.problem.blocks
+        sizes: dict[str, Any] = {
+            "block_q": blocks.q,
+            "block_kv": blocks.kv,
+            "block_kv_compute": blocks.kv_compute,
+        }
+        if direction != "fwd":
+            q, kv = blocks.of("dkv")
+            sizes |= {
+                "block_q_dkv": q,
+                "block_kv_dkv": kv,
+                "block_kv_dkv_compute": blocks.kv_dkv_compute,
+                "use_fused_bwd_kernel": self.fused,
+            }
+            if not self.fused:
+                sizes["block_q_dq"], sizes["block_kv_dq"] = blocks.of("dq")
+        return kernel_lib.BlockSizes(**sizes)
+
+    def kernel(self, direction: Direction) -> Any:
+        """The library's kernel for all shards."""
+        problem = self.problem
+        make = kernel_lib.make_splash_mqa if self.mqa else kernel_lib.make_splash_mha
+        return make(
+            self.dense_masks() if problem.dynamic else self.multi_head_mask,
+            block_sizes=self.block_sizes(direction),
+            downcast_smem_data=problem.downcast,
+            head_shards=problem.shards.head,
+            q_seq_shards=problem.shards.q,
+        )
+
+    def shard_kernel(self, direction: Direction, shard: Shard) -> Any:
+        """The kernel that one device runs: its arrays split as ``shard_map`` splits them."""
+        kernel = self.kernel(direction)
+        infos, kwargs = kernel.tree_flatten()
+        local = [None if info is None else self._local(info, shard) for info in infos]
+        return type(kernel).tree_unflatten(kwargs, local)
+
+    def _local(self, info: Any, shard: Shard) -> Any:
+        shards = self.problem.shards
+
+        def part(array: Any) -> Any:
+            if array is None:
+                return None
+            heads = jnp.split(array, shards.head, axis=0)[shard.head]
+            return jnp.split(heads, shards.q, axis=1)[shard.q]
+
+        stack, sequence = info.partial_mask_blocks, info.q_sequence
+        if self.problem.dynamic:  # the stack of a dynamic mask is sharded like the arrays
+            stack = part(stack)
+        if sequence is not None:
+            sequence = jnp.split(sequence, shards.q)[shard.q]
+        return info._replace(
+            data_next=part(info.data_next),
+            mask_next=part(info.mask_next),
+            block_mask=part(info.block_mask),
+            partial_mask_blocks=stack,
+            q_sequence=sequence,
+        )
+
+    def trace(self, direction: Direction, shard: Shard) -> KernelTrace:
+        """The kernel of a direction, observed on one shard."""
+        problem, shards = self.problem, self.problem.shards
+        kernel = self.shard_kernel(direction, shard)
+        heads, q_len = problem.heads // shards.head, problem.q_len // shards.q
+        kv_heads = max(1, problem.kv_heads // shards.head)
+        kv_shape = (problem.kv_len, HEAD_DIM) if self.mqa else (kv_heads, problem.kv_len, HEAD_DIM)
+        q = jax.ShapeDtypeStruct((heads, q_len, HEAD_DIM), jnp.float32)
+        k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
+        if direction == "fwd":
+            (trace,) = trace_kernels(kernel, q, k, k)
+            return trace
+
+        def gradients(q: Any, k: Any, v: Any, d_out: Any) -> Any:
+            return jax.vjp(kernel, q, k, v)[1](d_out)
+
+        _, dkv, *dq = trace_kernels(gradients, q, k, k, q)
+        return dq[0] if direction == "dq" and dq else dkv
+
+    def _schedule_of(self, trace: KernelTrace, direction: Direction) -> Schedule:
+        whole, shared = (0, 1), ((None, 0) if self.mqa else (0, 1))
+        names = [block.name for block in trace.operands]
+        axes = {"q": whole, "k": shared, "v": shared}
+        if direction != "fwd":
+            axes["do"] = whole
+        operands = {name: BlockAxes(f"{name}_ref", at) for name, at in axes.items()}
+        outputs: dict[str, BlockAxes] = {}
+        if direction == "fwd":
+            outputs["o"] = BlockAxes("o_ref", whole)
+        elif direction == "dkv":
+            outputs = {name: BlockAxes(f"{name}_ref", shared) for name in ("dk", "dv")}
+        if direction != "fwd" and "dq_ref" in [block.name for block in trace.outputs]:
+            # The dkv kernel stores one partial sum of dq a kv block.
+            outputs["dq"] = BlockAxes("dq_ref", (0, 1, 2) if self.fused else whole)
+        return schedule_from_trace(
+            trace,
+            direction=direction,
+            operands=operands,
+            outputs=outputs,
+            mask="mask_ref" if "mask_ref" in names else None,
+        )
+
 
 def _features() -> frozenset[str]:
     """`FEATURES` and what the installed release has on top."""
@@ -125,6 +261,7 @@ class JaxAdapter:
             features=_features(),
             directions=("fwd", "dq", "dkv"),
             kernel_block_multiples=(128, 128),
+            options=OPTIONS,
         )
 
     def prepare(self, problem: Problem) -> PreparedJax:

@@ -1,0 +1,377 @@
+"""Observes Pallas TPU kernels from outside: what every grid step fetches, computes and writes.
+
+Nothing is executed and nothing is assumed about the kernel's own arrays. `trace_kernels` reads the
+grid, the block shapes and the index maps from the traced program, evaluates the index maps at every
+grid step, and follows the kernel's scalars through its body. `schedule_from_trace` turns what was
+seen into the `Schedule` that the clauses are written over.
+
+For an adapter of your own kernel::
+
+    q = jax.ShapeDtypeStruct((heads, q_len, 128), jnp.float32)
+    (trace,) = trace_kernels(my_attention, q, k, v)
+    schedule = schedule_from_trace(
+        trace,
+        direction="fwd",
+        operands={"q": BlockAxes("q_ref", (0, 1)), "k": BlockAxes("k_ref", (0, 1)),
+                  "v": BlockAxes("v_ref", (0, 1))},
+        outputs={"o": BlockAxes("o_ref", (0, 1))},
+    )
+
+Kernels that copy data by hand (``make_async_copy``, ``emit_pipeline``) have ``manual_copies`` set:
+their index maps do not tell what is in memory, and their schedule cannot be read this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from conformance.adapters.pallas_eval import KernelEvaluator, open_program
+from conformance.adapters.pallas_events import Accesses, Ref
+from conformance.adapters.pallas_outer import FoundCall, find_calls
+from conformance.adapters.pallas_values import LIMIT, Array, Shape, Value, take_box
+from reference.blocks import Int32
+from reference.mask_info import Direction
+from reference.masks import Bool
+from reference.schedule import Schedule
+
+
+class TraceError(Exception):
+    """A kernel cannot be observed; the message says why."""
+
+
+@dataclass(frozen=True)
+class BlockTrace:
+    """One operand or output of a kernel.
+
+    Attributes:
+      name: of the kernel's parameter; ``origin`` if JAX does not tell.
+      origin: place among the arguments or results of the call, such as ``args[3]``.
+      block_shape: entries along every axis of the array; 1 for axes that the kernel does not see.
+      array_shape: of the whole array.
+      index: block in memory at every step, int32 ``[steps, rank]``, counted in blocks.
+    """
+
+    name: str
+    origin: str
+    block_shape: Shape
+    array_shape: Shape
+    index: Int32
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of blocks along every axis."""
+        return tuple(
+            -(-size // block)
+            for size, block in zip(self.array_shape, self.block_shape, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class KernelTrace:
+    """One Pallas call.
+
+    Attributes:
+      name: of the kernel.
+      grid: steps along every axis, the last fastest.
+      operands, outputs: blocks that the pipeline moves.
+      scratch: names of the scratch memories.
+      accesses: what the steps do to every memory, by name.
+      computes: bool ``[steps]``, the step executes a matrix product.
+      may_compute: the same, counting branches on data that the trace does not have.
+      manual_copies: the kernel copies data outside the pipeline.
+    """
+
+    name: str
+    grid: tuple[int, ...]
+    operands: tuple[BlockTrace, ...]
+    outputs: tuple[BlockTrace, ...]
+    scratch: tuple[str, ...]
+    accesses: Mapping[str, Accesses]
+    computes: Bool
+    may_compute: Bool
+    manual_copies: bool
+
+    def __len__(self) -> int:
+        return len(self.computes)
+
+    def block(self, name: str) -> BlockTrace:
+        """The operand or output of that name or origin.
+
+        Raises:
+          KeyError: there is none; the message lists those that exist.
+        """
+        for block in (*self.operands, *self.outputs):
+            if name in (block.name, block.origin):
+                return block
+        names = [block.name for block in (*self.operands, *self.outputs)]
+        raise KeyError(f"kernel {self.name!r} has no block {name!r}, only {names}")
+
+    @cached_property
+    def accumulators(self) -> dict[str, tuple[str, ...]]:
+        """For every output the memories in which it is summed up: scratch, or the output itself.
+
+        An output without any such memory is replaced as a whole at every store.
+        """
+        keep = {*self.scratch, *(output.name for output in self.outputs)}
+        found = {}
+        for output in self.outputs:
+            reached, todo = {output.name}, [output.name]
+            while todo:
+                for source in self.accesses[todo.pop()].sources & keep - reached:
+                    reached.add(source)
+                    todo.append(source)
+            found[output.name] = tuple(
+                sorted(name for name in reached if self.accesses[name].accumulates.any())
+            )
+        return found
+
+    def initialises(self, output: str) -> Bool:
+        """Steps at which everything that an output is summed up in is reset, bool ``[steps]``.
+
+        A reset that comes after the step has read the memory prepares the step after it.
+        """
+        result = np.ones(len(self), dtype=np.bool_)
+        for name in self.accumulators[output] or (output,):
+            found = self.accesses[name]
+            reset = found.resets.copy()
+            reset[1:] |= found.late_resets[:-1]
+            result &= reset
+        return result
+
+
+def trace_kernels(fn: Callable[..., Any], *args: Any) -> list[KernelTrace]:
+    """Observes every Pallas call of ``fn(*args)``, in program order.
+
+    Args:
+      fn: a function of arrays. Gradients are observed through a function that calls `jax.vjp`.
+      args: arrays, or `jax.ShapeDtypeStruct` where the values do not decide what the kernel does.
+
+    Raises:
+      TraceError: a grid size, scalar operand or block index depends on values that are not there.
+    """
+    return [_trace(call) for call in find_calls(fn, *args)]
+
+
+def _trace(call: FoundCall) -> KernelTrace:
+    params = call.equation.params
+    mapping = params["grid_mapping"]
+    name = _kernel_name(params)
+    dynamic = mapping.num_dynamic_grid_bounds
+    grid = _grid(name, mapping.grid, call.operands[:dynamic])
+    scalars = [operand.get() for operand in call.operands[dynamic:][: mapping.num_index_operands]]
+    inputs = call.operands[dynamic + mapping.num_index_operands :]
+    program, consts = open_program(params["jaxpr"])
+    names = _parameter_names(program, mapping)
+    evaluator = KernelEvaluator(grid)
+    maps = mapping.block_mappings
+    memories = _scalar_refs(program, names, scalars, evaluator.steps)
+    blocks = tuple(
+        _block(evaluator, memories, names[len(scalars) + place], block)
+        for place, block in enumerate(maps)
+    )
+    count = mapping.num_inputs
+    known = {
+        names[len(scalars) + place]: _scalar_block(
+            program.invars[len(scalars) + place], blocks[place], inputs[place]
+        )
+        for place in range(count)
+    }
+    refs = _run(evaluator, program, consts, names, known | _known(memories))
+    return KernelTrace(
+        name=name,
+        grid=grid,
+        operands=blocks[:count],
+        outputs=blocks[count:],
+        scratch=tuple(names[len(scalars) + len(maps) :]),
+        accesses={ref.name: ref.accesses() for ref in refs},
+        computes=evaluator.computes,
+        may_compute=evaluator.may_compute,
+        manual_copies=evaluator.manual_copies,
+    )
+
+
+def _kernel_name(params: Mapping[str, Any]) -> str:
+    name = params.get("name") or getattr(params.get("name_and_src_info"), "name", None)
+    return str(name or "kernel")
+
+
+def _grid(name: str, sizes: Sequence[Any], bounds: Sequence[Any]) -> tuple[int, ...]:
+    later = iter(bounds)
+    grid = []
+    for axis, size in enumerate(sizes):
+        if isinstance(size, int | np.integer):
+            grid.append(int(size))
+            continue
+        bound = next(later).get()
+        if bound is None:
+            raise TraceError(f"{name}: the size of grid axis {axis} depends on values not given")
+        grid.append(int(bound))
+    return tuple(grid)
+
+
+def _parameter_names(program: Any, mapping: Any) -> list[str]:
+    """Names of the kernel's parameters: scalars, operands, outputs, scratch."""
+    count = len(program.invars)
+    info = getattr(program, "debug_info", None)
+    names = list(getattr(info, "arg_names", None) or ())
+    if len(names) == count and all(names) and len(set(names)) == count:
+        return [str(name) for name in names]
+    scalars = [f"scalar[{k}]" for k in range(mapping.num_index_operands)]
+    blocks = [str(block.origin) for block in mapping.block_mappings]
+    rest = count - len(scalars) - len(blocks)
+    return [*scalars, *blocks, *(f"scratch[{k}]" for k in range(rest))]
+
+
+def _scalar_refs(
+    program: Any, names: Sequence[str], scalars: Sequence[Array | None], steps: int
+) -> list[Ref]:
+    refs = []
+    for variable, name, scalar in zip(program.invars, names, scalars, strict=False):
+        known = None if scalar is None else scalar[None]
+        refs.append(Ref(name, tuple(variable.aval.shape), steps, known))
+    return refs
+
+
+def _known(refs: Sequence[Ref]) -> dict[str, Array | None]:
+    return {ref.name: ref.known for ref in refs}
+
+
+def _block(evaluator: KernelEvaluator, scalars: Sequence[Ref], name: str, block: Any) -> BlockTrace:
+    """Evaluates the index map of one operand or output at every step."""
+    program, consts = open_program(block.index_map_jaxpr)
+    ids = [Value((), i) for i in evaluator.ids]
+    results = evaluator.run(program, consts, [*ids, *scalars], evaluator.everywhere())
+    array = getattr(block, "array_aval", None) or block.array_shape_dtype
+    index = np.zeros((evaluator.steps, len(array.shape)), dtype=np.int32)
+    sizes = []
+    for axis, (entry, result) in enumerate(zip(block.block_shape, results, strict=False)):
+        if result.data is None:
+            raise TraceError(
+                f"the block index of {name!r} along axis {axis} depends on values not given"
+            )
+        size, in_entries = _block_size(entry, block)
+        sizes.append(size)
+        index[:, axis] = result.data // size if in_entries else result.data
+    return BlockTrace(name, str(block.origin), tuple(sizes), tuple(array.shape), index)
+
+
+def _block_size(entry: Any, block: Any) -> tuple[int, bool]:
+    """Entries of a block along one axis, and whether its index counts entries, not blocks."""
+    in_entries = type(entry).__name__ in ("Element", "BoundedSlice")
+    in_entries |= type(getattr(block, "indexing_mode", None)).__name__ == "Unblocked"
+    size = entry if isinstance(entry, int) else getattr(entry, "block_size", None)
+    return (1 if size is None else int(size)), in_entries and size is not None
+
+
+def _scalar_block(variable: Any, block: BlockTrace, operand: Any) -> Array | None:
+    """Contents of an operand in scalar memory at every step; None for tiles."""
+    space = str(getattr(variable.aval, "memory_space", "")).lower()
+    if not space.endswith("smem"):
+        return None
+    array = operand.get()
+    if array is None:
+        return None
+    kept = variable.aval.shape
+    changes = (block.index != block.index[:1]).any()
+    index = block.index if changes else block.index[:1]
+    if len(index) * int(np.prod(block.block_shape)) > LIMIT:
+        return None
+    starts = [index[:, axis] * size for axis, size in enumerate(block.block_shape)]
+    taken = take_box(array[None], array.shape, starts, [(size, 1) for size in block.block_shape])
+    return taken.reshape(len(index), *kept)
+
+
+def _run(
+    evaluator: KernelEvaluator,
+    program: Any,
+    consts: Sequence[Any],
+    names: Sequence[str],
+    known: dict[str, Array | None],
+) -> list[Ref]:
+    """Runs the body; again without the contents of memories that turn out to be written."""
+    while True:
+        refs = [
+            Ref(name, tuple(variable.aval.shape), evaluator.steps, known.get(name))
+            for name, variable in zip(names, program.invars, strict=True)
+        ]
+        evaluator.run(program, consts, refs, evaluator.everywhere())
+        changed = [ref.name for ref in refs if ref.written_known]
+        if not changed:
+            return refs
+        known = {name: None if name in changed else array for name, array in known.items()}
+
+
+@dataclass(frozen=True)
+class BlockAxes:
+    """Which axes of an array hold which columns of a schedule's index.
+
+    Attributes:
+      name: parameter of the kernel, or origin of the array.
+      axes: axis of the array for every column, usually ``(head, sequence)``; None for a column
+        that is always 0 (an array without heads). Further axes are dropped.
+    """
+
+    name: str
+    axes: tuple[int | None, ...]
+
+
+def _columns(trace: KernelTrace, where: BlockAxes) -> tuple[Int32, tuple[int, ...]]:
+    """Block index ``[steps, columns]`` and number of blocks of every column."""
+    block = trace.block(where.name)
+    zero = np.zeros(len(trace), dtype=np.int32)
+    columns = [zero if axis is None else block.index[:, axis] for axis in where.axes]
+    counts = tuple(1 if axis is None else block.blocks[axis] for axis in where.axes)
+    return np.stack(columns, axis=1), counts
+
+
+def schedule_from_trace(
+    trace: KernelTrace,
+    *,
+    direction: Direction,
+    operands: Mapping[str, BlockAxes],
+    outputs: Mapping[str, BlockAxes],
+    mask: str | None = None,
+) -> Schedule:
+    """The schedule of a kernel that was observed.
+
+    Args:
+      trace: what was seen.
+      direction: what the kernel computes.
+      operands: where ``q``, ``k``, ``v`` and any other operand of interest stand. The position of a
+        step is taken from the blocks in memory: head and q block from ``q``, kv block from ``k``.
+      outputs: where ``o``, ``dq``, ``dk``, ``dv`` stand. An output with one partial sum a kv block
+        has more columns than (head, block), such as ``(kv block, head, q block)``.
+      mask: parameter that receives the stored mask blocks; None if there is none. Its first axis
+        counts the blocks.
+
+    Raises:
+      TraceError: the kernel copies data by itself, so that its blocks do not tell what it works on.
+      KeyError: a name that the kernel does not have.
+    """
+    if trace.manual_copies:
+        raise TraceError(f"{trace.name} copies data by itself; its blocks do not tell its schedule")
+    index = {name: _columns(trace, where)[0] for name, where in operands.items()}
+    mask_block = np.full(len(trace), -1, dtype=np.int32)
+    if mask is not None:
+        mask_block = trace.block(mask).index[:, 0]
+        index["mask"] = mask_block[:, None]
+    placed = {name: _columns(trace, where) for name, where in outputs.items()}
+    kernel_names = {name: trace.block(where.name).name for name, where in outputs.items()}
+    return Schedule(
+        direction=direction,
+        head=index["q"][:, 0],
+        q_block=index["q"][:, 1],
+        kv_block=index["k"][:, 1],
+        runs=trace.may_compute,
+        mask_block=mask_block,
+        operands=index,
+        outputs={name: columns for name, (columns, _) in placed.items()},
+        initialises={name: trace.initialises(kernel) for name, kernel in kernel_names.items()},
+        writes={name: trace.accesses[kernel].writes for name, kernel in kernel_names.items()},
+        output_blocks={name: counts for name, (_, counts) in placed.items()},
+    )
