@@ -130,7 +130,7 @@ class LogitError:
 def logit_error(
     q: Float, k: Float, result: AttentionResult, profile: ArithmeticProfile, soft_cap: float | None
 ) -> LogitError:
-    """Error of ``q k^T``: (c(d) u_acc + u_mul) sum |q||k|; then through the soft cap.
+    """Error of ``q k^T``: (c(d) u_acc + u_mul) sum |q||k| (and underflow); then through the cap.
 
     The cap contracts by its largest derivative within reach of the error, and adds the rounding of
     the quotient, of tanh and of the product.
@@ -141,7 +141,7 @@ def logit_error(
     relative = accumulated(q.shape[2], u) + profile.multiply_u
     if profile.base2:
         relative = relative + 3 * u  # log2(e) itself, the product with it, and the way back
-    raw = magnitude * relative
+    raw = magnitude * relative + np.where(magnitude > 0, q.shape[2] * profile.smallest, 0.0)
     if soft_cap is None:
         return LogitError(raw, np.zeros_like(raw))
     nearest = np.maximum(np.abs(result.raw_logits) - raw, 0.0)
@@ -251,6 +251,7 @@ def forward_budget(
     output += (profile.probability_u + profile.multiply_u + summed)[:, :, None] * carried
     output += (summed + 2 * u)[:, :, None] * size
     output += flushed[:, :, None] * (np.abs(values).max(axis=1, keepdims=True) + size)
+    output += terms[:, :, None] * profile.smallest
     output += profile.output_u * (size + output)
     return ForwardBudget(
         output=np.where(empty[:, :, None], 0.0, output),

@@ -131,7 +131,7 @@ def gradient_budget(
     once = profile.multiply_u + profile.partial_u + accumulated(rescales, u)
 
     def finish(spread: Float, magnitude: Float, terms: Float, value: Float) -> Float:
-        total = spread + (accumulated(terms, u) + once) * magnitude
+        total = spread + (accumulated(terms, u) + once) * magnitude + terms * profile.smallest
         return np.asarray(total + profile.output_u * (np.abs(value) + total))
 
     ds, ds_error = pairs.d_logits, pairs.d_logits_error
@@ -153,7 +153,7 @@ def gradient_budget(
         )
         length = accumulated(share.shape[1], u) + 2 * u
         dsinks = row.sum(axis=1) + length * (share * pairs.row_dot).sum(axis=1)
-        dsinks = dsinks + u * np.abs(expected.dsinks)
+        dsinks = dsinks + u * np.abs(expected.dsinks) + share.shape[1] * profile.smallest
     return GradientBudget(
         dq=finish(ds_error @ keys, ds @ keys, per_row, expected.dq),
         dk=finish(grouped(turned_error, queries), grouped(turned, queries), per_key, expected.dk),

@@ -263,6 +263,20 @@ def test_non_finite_patterns_are_compared_in_both_directions() -> None:
     assert found.tolist() == [np.inf, np.inf, np.inf, 0.0, np.inf, 0.0, np.inf]
 
 
+def test_tiny_numbers_may_underflow() -> None:
+    q, k, v = (np.full((1, 2, 2), 1e-30) for _ in range(3))
+    v[:] = 1e-39
+    mask = np.ones((1, 2, 2), dtype=np.bool_)
+    result = attend(q, k, v, mask)
+    allowed = forward_budget(q, k, v, result, FLOAT32)
+    assert error_ratio(np.zeros((1, 2, 2)), result.output, allowed.output).max() < 1
+    assert error_ratio(np.zeros((1, 2)), result.max_logits, allowed.max_logits).max() < 1
+    made = gradients(q, k, v, mask, v, result=result)
+    budget = gradient_budget(q, k, v, v, result, made, FLOAT32)
+    assert error_ratio(np.zeros((1, 2, 2)), made.dv, budget.dv).max() < 1
+    assert budget.dv.max() < 1e-36
+
+
 def test_a_zero_budget_asks_for_the_exact_value() -> None:
     assert error_ratio([0.0, 1e-30], np.zeros(2), np.zeros(2)).tolist() == [0.0, np.inf]
 
