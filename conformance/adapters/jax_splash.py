@@ -47,8 +47,6 @@ FEATURES = frozenset(
         "masks", "mask:full", "mask:causal", "mask:local", "mask:and", "mask:or",
         "mask_info", "layout:grid", "static", "backward_info", "per_head_masks",
         "computable_masks", "stored_masks", "shards:q", "shards:head", "schedule",
-        # The last step of every row of the grid stores, whether or not anything ran in it.
-        "empty_blocks:written",
     }
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.mask_info import IntArray
-from reference.masks import And, Bool, Causal, ChunkedCausal, Expr, Full, Local, Mask, Or
+from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
 
 def prefer_cpu() -> None:
@@ -41,6 +41,8 @@ def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
             return lib.LocalMask(shape, (expr.left, expr.right), offset=expr.offset)
         case ChunkedCausal() if hasattr(lib, "ChunkedCausalMask"):
             return lib.ChunkedCausalMask(shape, chunk_size=expr.chunk_size)
+        case Dense():
+            return lib.NumpyMask(expr.array)
         case And() | Or():
             left = library_mask(lib, expr.left, q_len, kv_len)
             right = library_mask(lib, expr.right, q_len, kv_len)

@@ -53,12 +53,15 @@ def now(array: Any) -> Later:
     return Later(lambda: np.asarray(array))
 
 
-def find_calls(fn: Callable[..., Any], *args: Any) -> list[FoundCall]:
-    """The Pallas calls of ``fn(*args)`` in program order.
+def find_calls(fn: Callable[..., Any], *args: Any) -> tuple[list[FoundCall], list[Later]]:
+    """The Pallas calls of ``fn(*args)`` in program order, and its results.
 
     Args:
       fn: a function of arrays.
       args: arrays, or `jax.ShapeDtypeStruct` where the values do not matter; pytrees of them.
+
+    Returns:
+      The calls, and the results as far as they can be known without running a kernel.
 
     Raises:
       ValueError: a Pallas call inside a loop whose length is not known.
@@ -66,8 +69,8 @@ def find_calls(fn: Callable[..., Any], *args: Any) -> list[FoundCall]:
     program, consts = open_program(jax.make_jaxpr(fn)(*args))
     calls: list[FoundCall] = []
     leaves = [now(leaf) for leaf in jax.tree_util.tree_leaves(args)]
-    _walk(program, [now(const) for const in consts], leaves, calls)
-    return calls
+    results = _walk(program, [now(const) for const in consts], leaves, calls)
+    return calls, results
 
 
 def _walk(
@@ -137,6 +140,10 @@ class _Several:
 
 def _evaluate(equation: Any, inputs: Sequence[Array | None]) -> list[Array | None]:
     arrays = [array for array in inputs if array is not None]
+    if equation.primitive.name == "select_n" and inputs[0] is not None and inputs[0].size:
+        first = inputs[0].flat[0]
+        if (inputs[0] == first).all():  # the case that is not taken need not be known
+            return [inputs[1 + int(first)]]
     if len(arrays) < len(inputs):
         return [None for _ in equation.outvars]
     batched = [array[None] for array in arrays]

@@ -80,6 +80,8 @@ class KernelTrace:
       grid: steps along every axis, the last fastest.
       operands, outputs: blocks that the pipeline moves.
       scratch: names of the scratch memories.
+      aliases: output by the operand whose memory it shares, by name: it starts with the contents
+        of the operand, and can be read back through it.
       accesses: what the steps do to every memory, by name.
       computes: bool ``[steps]``, the step executes a matrix product.
       may_compute: the same, counting branches on data that the trace does not have.
@@ -91,6 +93,7 @@ class KernelTrace:
     operands: tuple[BlockTrace, ...]
     outputs: tuple[BlockTrace, ...]
     scratch: tuple[str, ...]
+    aliases: Mapping[str, str]
     accesses: Mapping[str, Accesses]
     computes: Bool
     may_compute: Bool
@@ -144,17 +147,28 @@ class KernelTrace:
         return result
 
 
-def trace_kernels(fn: Callable[..., Any], *args: Any) -> list[KernelTrace]:
+def trace_program(
+    fn: Callable[..., Any], *args: Any
+) -> tuple[list[KernelTrace], list[Array | None]]:
     """Observes every Pallas call of ``fn(*args)``, in program order.
 
     Args:
       fn: a function of arrays. Gradients are observed through a function that calls `jax.vjp`.
       args: arrays, or `jax.ShapeDtypeStruct` where the values do not decide what the kernel does.
 
+    Returns:
+      The kernels, and the results of the function; None for those that need a kernel to be run.
+
     Raises:
       TraceError: a grid size, scalar operand or block index depends on values that are not there.
     """
-    return [_trace(call) for call in find_calls(fn, *args)]
+    calls, results = find_calls(fn, *args)
+    return [_trace(call) for call in calls], [result.get() for result in results]
+
+
+def trace_kernels(fn: Callable[..., Any], *args: Any) -> list[KernelTrace]:
+    """The kernels of `trace_program`."""
+    return [_trace(call) for call in find_calls(fn, *args)[0]]
 
 
 def _trace(call: FoundCall) -> KernelTrace:
@@ -188,6 +202,10 @@ def _trace(call: FoundCall) -> KernelTrace:
         operands=blocks[:count],
         outputs=blocks[count:],
         scratch=tuple(names[len(scalars) + len(maps) :]),
+        aliases={
+            blocks[source - len(scalars)].name: blocks[count + target].name
+            for source, target in params.get("input_output_aliases") or ()
+        },
         accesses={ref.name: ref.accesses() for ref in refs},
         computes=evaluator.computes,
         may_compute=evaluator.may_compute,

@@ -1,0 +1,318 @@
+"""Adapter of the splash attention of tokamax."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from conformance.adapter import Description
+from conformance.adapters.pallas_common import (
+    evaluate_mask_function,
+    library_mask,
+    plain,
+    prefer_cpu,
+)
+from conformance.problem import Problem
+from reference.blocks import FULL, Int32
+from reference.flat import FlatMaskInfo
+from reference.mask_info import Direction, IntArray, downcast
+from reference.schedule import Schedule
+from reference.sharding import Shard, every_shard
+
+prefer_cpu()
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
+    ring_attention_kernel as ring_lib,
+)
+from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
+    splash_attention_kernel as kernel_lib,
+)
+from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
+    splash_attention_mask as mask_lib,
+)
+from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
+    splash_attention_mask_info as info_lib,
+)
+
+from conformance.adapters.pallas_trace import (  # noqa: E402
+    BlockAxes,
+    KernelTrace,
+    schedule_from_trace,
+    trace_program,
+)
+
+#: One mask for all heads; index arrays in the smallest type if the mask is known in advance.
+FEATURES = frozenset(
+    {
+        "masks", "mask:full", "mask:causal", "mask:local", "mask:and", "mask:or",
+        "mask_info", "layout:flat", "static", "dynamic_masks", "backward_info", "downcast",
+        "computable_masks", "stored_masks", "shards:q", "shards:kv", "schedule",
+    }
+)  # fmt: skip
+
+#: Values of the implementation options, the default first.
+OPTIONS: dict[str, tuple[Any, ...]] = {"dq_reduction_steps": (None, 3), "mqa": (False, True)}
+
+HEAD_DIM = 128
+
+
+class PreparedTokamax:
+    """One problem; every method does its own work when it is called."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def mask(self, head: int) -> Any:
+        """The library's mask object, one for all heads."""
+        problem = self.problem
+        return library_mask(mask_lib, problem.masks[0], problem.q_len, problem.kv_len)
+
+    def dense_mask(self, shard: Shard) -> jax.Array:
+        """The values that a dynamic mask takes on one shard, bool ``[q_len, kv_len]``."""
+        problem = self.problem
+        rows = np.split(problem.head_masks[0].dense(), problem.shards.q, axis=0)[shard.q]
+        return jnp.asarray(np.split(rows, problem.shards.kv, axis=1)[shard.kv])
+
+    def mask_info(self, direction: Direction) -> FlatMaskInfo:
+        """The arrays that the library compiles, for all shards; absent ones written out."""
+        if self.problem.dynamic:
+            return self._dynamic_info(direction)
+        problem, shards = self.problem, self.problem.shards
+        dkv = direction == "dkv"
+        process = info_lib.process_mask_dkv if dkv else info_lib.process_mask
+        info, function = process(
+            self.mask(0),
+            problem.blocks.of(direction),
+            downcast_smem_data=problem.downcast,
+            q_seq_shards=shards.q,
+            kv_seq_shards=shards.kv,
+            return_dynamic_grid=not dkv or self.reduction_steps == 3,
+        )
+        sequence, stack = plain(info.q_sequence), plain(info.partial_mask_blocks)
+        computed = None
+        if function is not None and sequence is not None:
+            computed = evaluate_mask_function(function, sequence, problem.kv_len)
+        rows, columns, counts = self._every_block(direction)
+        labels = np.full(len(rows), FULL, dtype=np.int32)
+        return FlatMaskInfo(
+            direction=direction,
+            active_rows=self._given(info.active_rows, rows),
+            active_cols=self._given(info.active_cols, columns),
+            block_mask=self._given(info.block_mask, labels),
+            mask_next=plain(info.mask_next),
+            num_active_blocks=(
+                counts if info.num_active_blocks is None else np.array(info.num_active_blocks)
+            ),
+            partial_mask_blocks=None if stack is None else stack.astype(np.bool_),
+            q_sequence=sequence,
+            computed_mask=computed,
+        )
+
+    def _every_block(self, direction: Direction) -> tuple[Int32, Int32, Int32]:
+        """Rows, columns and counts of a list of all blocks, which is what an absent list means."""
+        q, kv = self.problem.grid(direction)
+        shape = (q // self.problem.shards.q, kv // self.problem.shards.kv)
+        rows, columns = np.indices(shape[::-1] if direction == "dkv" else shape, dtype=np.int32)
+        shards = self.problem.shards.q * self.problem.shards.kv
+        counts = np.full(shards, rows.size, dtype=np.int32)
+        return np.tile(rows.ravel(), shards), np.tile(columns.ravel(), shards), counts
+
+    def _given(self, array: Any, otherwise: Int32) -> IntArray:
+        """An array of the library; if it has none, nothing is stored and any type fits."""
+        if array is not None:
+            return np.array(array)
+        return downcast(otherwise) if self.problem.downcast else otherwise
+
+    def _dynamic_info(self, direction: Direction) -> FlatMaskInfo:
+        """The arrays of every shard one after the other, as a sharded call computes them.
+
+        The library gives each shard a stack of its own; here they form one, and ``mask_next``
+        counts from its beginning.
+        """
+        problem, dkv = self.problem, direction == "dkv"
+        process = info_lib.process_dynamic_mask_dkv if dkv else info_lib.process_dynamic_mask
+        parts = [
+            process(
+                self.dense_mask(shard),
+                problem.blocks.of(direction),
+                downcast_smem_data=problem.downcast,
+            )
+            for shard in every_shard(replace(problem.shards, head=1))
+        ]
+        lengths = [len(part.partial_mask_blocks) for part in parts]
+        before = np.cumsum([0, *lengths[:-1]])
+        places = [np.array(part.mask_next, np.int32) for part in parts]
+
+        def join(name: str) -> IntArray:
+            return np.concatenate([np.array(getattr(part, name)) for part in parts])
+
+        return FlatMaskInfo(
+            direction=direction,
+            active_rows=join("active_rows"),
+            active_cols=join("active_cols"),
+            block_mask=join("block_mask"),
+            mask_next=np.concatenate([p + b for p, b in zip(places, before, strict=True)]),
+            num_active_blocks=join("num_active_blocks").astype(np.int32),
+            partial_mask_blocks=join("partial_mask_blocks").astype(np.bool_),
+        )
+
+    @property
+    def reduction_steps(self) -> int | None:
+        """Slots that dq is summed up in; one a kv block if None."""
+        steps: int | None = self.problem.option("dq_reduction_steps")
+        return steps
+
+    @property
+    def mqa(self) -> bool:
+        """Whether the kernel for a single key/value head is used."""
+        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
+
+    def config(self, direction: Direction) -> Any:
+        """Configuration of the kernel; backward block sizes only if they are wanted."""
+        blocks = self.problem.blocks
+        sizes: dict[str, Any] = {
+            "block_q": blocks.q,
+            "block_kv": blocks.kv,
+            "block_kv_compute": blocks.kv_compute,
+        }
+        if direction == "dkv":
+            q, kv = blocks.of("dkv")
+            sizes |= {
+                "block_q_dkv": q,
+                "block_kv_dkv": kv,
+                "block_kv_dkv_compute": blocks.kv_dkv_compute,
+                "dq_reduction_steps": self.reduction_steps,
+            }
+        return kernel_lib.SplashConfig(**sizes)
+
+    def shard_kernel(self, direction: Direction, shard: Shard) -> Any:
+        """The kernel that one device runs: its arrays split as ``shard_map`` and the ring do."""
+        shards = self.problem.shards
+        options = {
+            "config": self.config(direction),
+            "downcast_smem_data": self.problem.downcast,
+            "is_mqa": self.mqa,
+        }
+        if self.problem.dynamic:
+            make = kernel_lib._make_dynamic_splash_attention
+            return make(self.dense_mask(shard), **options)
+        options["q_seq_shards"] = shards.q
+        if shards.kv == 1:
+            kernel = kernel_lib._make_splash_attention(self.mask(0), **options)
+        else:  # only the ring takes its keys in shards, one after the other
+            kernel = ring_lib.make_ring_attention(
+                self.mask(0), ring_axis="ring", kv_seq_shards=shards.kv, **options
+            )
+        infos = [kernel.fwd_mask_info, kernel.dkv_mask_info]
+        local = [None if info is None else self._local(info, shard) for info in infos]
+        return kernel_lib.SplashAttentionKernel(*local, **kernel.kwargs)
+
+    def _local(self, info: Any, shard: Shard) -> Any:
+        shards = self.problem.shards
+
+        def part(array: Any) -> Any:
+            if array is None:
+                return None
+            rows = jnp.split(array, shards.q)[shard.q]
+            return jnp.split(rows, shards.kv)[shard.kv]
+
+        sequence = info.q_sequence
+        if sequence is not None:
+            sequence = jnp.split(sequence, shards.q)[shard.q]
+        names = ("mask_next", "active_rows", "active_cols", "block_mask", "num_active_blocks")
+        parts = {name: part(getattr(info, name)) for name in names}
+        return info._replace(**parts, q_sequence=sequence)
+
+    def trace(self, direction: Direction, shard: Shard) -> tuple[KernelTrace, bool]:
+        """The kernel of a direction, observed on one shard.
+
+        Returns:
+          The kernel, and whether the caller replaces its output by a constant.
+        """
+        problem, shards = self.problem, self.problem.shards
+        kernel = self.shard_kernel(direction, shard)
+        kv_len = problem.kv_len // shards.kv
+        kv_shape = (kv_len, HEAD_DIM) if self.mqa else (problem.kv_heads, kv_len, HEAD_DIM)
+        q_shape = (problem.heads, problem.q_len // shards.q, HEAD_DIM)
+        q = jax.ShapeDtypeStruct(q_shape, jnp.float32)
+        k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
+        if direction == "fwd":
+            (forward,), (result,) = trace_program(kernel, q, k, k)
+            return forward, result is not None
+
+        def gradients(q: Any, k: Any, v: Any, d_out: Any) -> Any:
+            return jax.vjp(kernel, q, k, v)[1](d_out)
+
+        (_, backward), _ = trace_program(gradients, q, k, k, q)
+        return backward, False
+
+    def schedule(self, direction: Direction, shard: Shard) -> Schedule:
+        """What the kernel does on one shard, read from its traced program."""
+        trace, replaced = self.trace(direction, shard)
+        names = {block.name for block in trace.operands}
+        whole, shared = (0, 1), ((None, 0) if self.mqa else (0, 1))
+        operands = {"q": whole, "k": shared, "v": shared}
+        outputs: dict[str, BlockAxes] = {}
+        if direction == "fwd":
+            outputs["o"] = BlockAxes("o_ref", whole)
+        else:
+            operands["do"] = whole
+            for name in ("dk", "dv"):
+                rank = len(trace.block(f"{name}_ref").array_shape)
+                outputs[name] = BlockAxes(f"{name}_ref", (0, 1) if rank == 3 else (None, 0))
+            if "dq_ref" not in trace.aliases.values():
+                # One partial sum a kv block. With reduction steps dq is summed up in three slots
+                # of memory that are zero at the start and read back, so no rule of this chapter
+                # about single visits holds for it.
+                outputs["dq"] = BlockAxes("dq_ref", (0, 1, 2))
+        schedule = schedule_from_trace(
+            trace,
+            direction=direction,
+            operands={name: BlockAxes(f"{name}_ref", axes) for name, axes in operands.items()},
+            outputs=outputs,
+            mask="mask_ref" if "mask_ref" in names else None,
+        )
+        if replaced:  # nothing is active: the kernel has no step, and its caller makes the output
+            return replace(schedule, outputs={}, initialises={}, writes={}, output_blocks={})
+        return self._by_query_head(schedule, trace)
+
+    def _by_query_head(self, schedule: Schedule, trace: KernelTrace) -> Schedule:
+        """Counts dk and dv that are read back and added to as one partial sum a query head."""
+        outputs, blocks = dict(schedule.outputs), dict(schedule.output_blocks)
+        for name in outputs:
+            if f"{name}_ref" in trace.aliases.values():
+                outputs[name] = np.stack([schedule.head, outputs[name][:, 1]], axis=1)
+                blocks[name] = (self.problem.heads, blocks[name][1])
+        return replace(schedule, outputs=outputs, output_blocks=blocks)
+
+
+class TokamaxAdapter:
+    """The splash attention that ships with tokamax."""
+
+    def describe(self) -> Description:
+        """What the installed release offers."""
+        features = set(FEATURES)
+        if hasattr(mask_lib, "ChunkedCausalMask"):
+            features.add("mask:chunked_causal")
+        return Description(
+            name="tokamax",
+            version=version("tokamax"),
+            features=frozenset(features),
+            directions=("fwd", "dkv"),
+            kernel_block_multiples=(128, 128),
+            options=OPTIONS,
+        )
+
+    def prepare(self, problem: Problem) -> PreparedTokamax:
+        """The problem, with nothing computed yet."""
+        return PreparedTokamax(problem)
+
+
+def make() -> TokamaxAdapter:
+    """The adapter."""
+    return TokamaxAdapter()
