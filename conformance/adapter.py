@@ -51,7 +51,6 @@ FEATURES: dict[str, str] = {
     "shards:head": "the heads can be sharded",
     "shards:kv": "the key sequence can be sharded",
     "schedule": "prepared.schedule(direction, shard) returns the steps of the kernel",
-    "empty_blocks:written": "the output of a q block that sees nothing is written",
 }
 
 #: Features that a declaration of each profile must contain to look complete.

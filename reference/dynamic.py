@@ -9,9 +9,10 @@ from reference.mask_info import (
     Direction,
     GridMaskInfo,
     Shards,
-    carry_next,
+    carry,
     check_shards,
     downcast,
+    last_at_or_before,
 )
 from reference.masks import Bool
 from spec import defines
@@ -67,8 +68,8 @@ def compile_dynamic(
     for h in range(0, heads, local[0]):
         for i in range(0, q_blocks, local[1]):
             part = np.s_[h : h + local[0], i : i + local[1]]
-            data_next[part] = carry_next(own, label[part] > 0, direction)
-            mask_next[part] = carry_next(place, label[part] == PARTIAL, direction)
+            data_next[part] = carry(own, label[part] > 0, direction, last_at_or_before)
+            mask_next[part] = carry(place, label[part] == PARTIAL, direction, last_at_or_before)
     fit = downcast if downcast_arrays else (lambda array: array)
     return GridMaskInfo(
         direction=direction,

@@ -29,7 +29,8 @@ U_BFLOAT16, U_FLOAT32, U_FLOAT64 = 2.0**-8, 2.0**-24, 2.0**-53
 #: Probability with which one inner product may exceed its [IZ] bound: never seen by any test run.
 FAILURE_PROBABILITY = 1e-12
 
-_CLIP = 50.0  # exp(50) * tiny is no bound at all; beyond it only the range of V limits the output
+#: Largest exponent of an error: exp(89) is infinite in float32, and exp(300)**2 is not in float64.
+_CLIP = 300.0
 
 
 def mxu_multiply_u(passes: int) -> float:
@@ -171,19 +172,48 @@ def exponent_error(
     profile: ArithmeticProfile,
     sink: Float,
     rescales: int,
-) -> tuple[Float, Float]:
-    """Logarithmic error of ``exp(s - m)`` as it stands in the final sums: keys, then the sink.
+) -> Float:
+    """Logarithmic error of ``exp(s - m)`` as it stands in the final sums, ``[H, q_len, kv_len+1]``.
 
     The logit's own error; the rounding of ``s - m``, which telescopes over the rescalings because
-    the running maximum only grows [BHH, 4]; the function itself, once and once a rescaling.
+    the running maximum only grows [BHH, 4]; the function itself, once and once a rescaling. The
+    last column is the sink.
     """
     u = profile.accumulate_u
-    shift = shift_of(result, sink, profile)
+    shift = shift_of(result, sink, profile)[:, :, None]
+    column = np.where(sink == -np.inf, 0.0, sink)[:, :, None]
+    logits = np.concatenate([result.logits, column], axis=2)
+    own = np.concatenate([error.capped, 4 * u * np.abs(column)], axis=2)
     functions = (1 + rescales) * 2 * profile.exp_ulps * u
-    keys = error.capped + u * np.abs(result.logits - shift[:, :, None]) + functions
-    sinks = np.where(sink == -np.inf, 0.0, 4 * u * np.abs(sink))
-    distance = np.where(sink == -np.inf, 0.0, np.abs(sink - shift))
-    return np.minimum(keys, _CLIP), np.minimum(sinks + u * distance + functions, _CLIP)
+    return np.asarray(own + u * np.abs(logits - shift) + functions)
+
+
+def log_weights(result: AttentionResult, sink: Float) -> Float:
+    """Logarithms of the probabilities, with the sink as last column; -inf where there is none.
+
+    Unlike the probabilities they do not underflow: an error of a large logit can bring a key back
+    whose exact probability is 0 in float64.
+    """
+    shown = np.where(result.visible, result.logits, -np.inf)
+    every = np.concatenate([shown, sink[:, :, None]], axis=2)
+    lse = np.where(result.logsumexp == -np.inf, 0.0, result.logsumexp)
+    return np.asarray(every - lse[:, :, None])
+
+
+def weight_change(log_weight: Float, change: Float) -> Float:
+    """How far ``exp(log_weight)`` moves at most if its logarithm moves by ``change``."""
+    small = np.exp(log_weight) * np.expm1(np.minimum(change, 1.0))
+    large = np.exp(np.minimum(log_weight + change, _CLIP))
+    return np.where(change > 1.0, large, small)
+
+
+def _log_mean(log_weight: Float, change: Float) -> Float:
+    """``log sum exp(log_weight + change)`` over the last axis; 0 for an empty row."""
+    moved = log_weight + change
+    largest = moved.max(axis=2, keepdims=True)
+    largest = np.where(largest == -np.inf, 0.0, largest)
+    total = np.exp(moved - largest).sum(axis=2)
+    return np.where(total > 0, largest[:, :, 0] + np.log(np.where(total > 0, total, 1.0)), 0.0)
 
 
 def shift_of(result: AttentionResult, sink: Float, profile: ArithmeticProfile) -> Float:
@@ -224,35 +254,35 @@ def forward_budget(
     q, k, v = (np.asarray(array, dtype=np.float64) for array in (q, k, v))
     sink = sink_logits(sinks, result)
     error = logit_error(q, k, result, profile, soft_cap)
-    keys, at_sink = exponent_error(result, error, profile, sink, rescales)
-    u, p, p_sink = profile.accumulate_u, result.probabilities, result.sink_probabilities
-    terms = result.visible.sum(axis=2) + (sink > -np.inf)
+    change = exponent_error(result, error, profile, sink, rescales)
+    log_weight = log_weights(result, sink)
+    u = profile.accumulate_u
+    terms = (log_weight > -np.inf).sum(axis=2)
     summed = accumulated(terms, u) + accumulated(rescales, u)
     shift = shift_of(result, sink, profile)
-    empty = result.logsumexp == -np.inf
+    empty = terms == 0
     lse = np.where(empty, 0.0, result.logsumexp)
     # Numbers below the smallest normal one may vanish, one a term, relative to the denominator.
-    flushed = terms * profile.smallest * np.exp(np.minimum(shift - lse, 700.0))
+    flushed = terms * profile.smallest * np.exp(np.minimum(shift - lse, _CLIP))
 
-    grown = (p * np.exp(keys)).sum(axis=2) + p_sink * np.exp(at_sink)
-    shrunk = (p * np.exp(-keys)).sum(axis=2) + p_sink * np.exp(-at_sink)
-    shrunk = np.where(empty, 1.0, shrunk)
-    drift = np.maximum(np.log(np.where(empty, 1.0, grown)), -np.log(shrunk))
+    log_shrunk = _log_mean(log_weight, -change)
     logsumexp = (
-        drift + summed + flushed
+        np.maximum(_log_mean(log_weight, change), -log_shrunk) + summed + flushed
         + 2 * profile.log_ulps * u * np.abs(lse - shift)
         + u * (np.abs(lse) + np.abs(shift)) * (4 if profile.base2 else 1)
     )  # fmt: skip
 
-    source = kv_head_of(len(q), len(k))
-    values, size = v[source], np.abs(result.output)
-    carried = p @ np.abs(values)
-    output = _weight_error(result, values, (p * np.expm1(keys), p_sink * np.expm1(at_sink)), shrunk)
-    output += (profile.probability_u + profile.multiply_u + summed)[:, :, None] * carried
+    values, size = v[kv_head_of(len(q), len(k))], np.abs(result.output)
+    values = np.concatenate([values, np.zeros_like(values[:, :1])], axis=1)  # the sink has none
+    shrunk = np.exp(np.maximum(log_shrunk, -_CLIP))[:, :, None]
+    wrong, top = weight_change(log_weight, change), np.abs(values).max(axis=1, keepdims=True)
+    carried = np.minimum((np.exp(log_weight) + wrong) @ np.abs(values) / shrunk, top)
+    output = _weight_error(result.output, log_weight, wrong, values, shrunk)
+    size = size + output
+    output = output + (profile.probability_u + profile.multiply_u + summed)[:, :, None] * carried
     output += (summed + 2 * u)[:, :, None] * size
-    output += flushed[:, :, None] * (np.abs(values).max(axis=1, keepdims=True) + size)
-    output += terms[:, :, None] * profile.smallest
-    output += profile.output_u * (size + output)
+    output += flushed[:, :, None] * (top + size) + terms[:, :, None] * profile.smallest
+    output += profile.output_u * (np.abs(result.output) + output)
     return ForwardBudget(
         output=np.where(empty[:, :, None], 0.0, output),
         logsumexp=np.where(empty, 0.0, logsumexp),
@@ -261,31 +291,32 @@ def forward_budget(
 
 
 def _weight_error(
-    result: AttentionResult, values: Float, change: tuple[Float, Float], shrunk: Float
+    output: Float, log_weight: Float, wrong: Float, values: Float, shrunk: Float
 ) -> Float:
-    """Effect on the output of weights that are off by ``change`` (keys, sink), in absolute value.
+    """Effect on the output of weights that are off by ``wrong``, in absolute value.
 
     The output is a mean, so that an error of a weight acts through ``|v_j - o|``: a wrong weight
     between equal values does nothing. By Cauchy and Schwarz the sum over j of
     ``p_j eta_j |v_j - o|`` is at most ``sqrt(sum p eta^2) sqrt(sum p (v - o)^2)``, which needs no
     array of size q_len * kv_len * head_dim_v. No mean leaves the range of its values.
+
+    Args:
+      output: ``[H, q_len, head_dim_v]``.
+      log_weight, wrong: from `log_weights` and `weight_change`.
+      values: ``[H, kv_len+1, head_dim_v]``.
+      shrunk: smallest possible sum of the weights, ``[H, q_len, 1]``.
     """
-    p, p_sink, output = result.probabilities, result.sink_probabilities, result.output
+    p = np.exp(log_weight)
     second = p @ values**2
-    variance = second + output**2 * (p.sum(axis=2) + p_sink)[:, :, None]
-    variance = variance - 2 * output * (p @ values)
+    variance = second + output**2 * p.sum(axis=2, keepdims=True) - 2 * output * (p @ values)
     variance = np.maximum(variance, 0.0) + 8 * U_FLOAT64 * second  # its own rounding
-    wrong, wrong_sink = change
-    moment = np.zeros(p.shape[:2])
-    for part, weight in ((wrong, p), (wrong_sink[:, :, None], p_sink[:, :, None])):
-        safe = np.where(weight > 0, weight, 1.0)
-        moment += (part**2 / safe).sum(axis=2)
-    spread = np.sqrt(moment)[:, :, None] * np.sqrt(variance)
-    plain = wrong @ np.abs(values) + np.abs(output) * (wrong.sum(axis=2) + wrong_sink)[:, :, None]
-    reach = np.maximum(values.max(axis=1, keepdims=True), 0.0) - np.minimum(
-        values.min(axis=1, keepdims=True), 0.0
-    )
-    return np.asarray(np.minimum(np.minimum(spread, plain) / shrunk[:, :, None], reach))
+    moderate = (wrong <= 2 * p).all(axis=2, keepdims=True)
+    relative = np.where(moderate & (p > 0), wrong / np.where(p > 0, p, 1.0), 0.0)
+    spread = np.sqrt((p * relative**2).sum(axis=2, keepdims=True)) * np.sqrt(variance)
+    plain = wrong @ np.abs(values) + np.abs(output) * wrong.sum(axis=2, keepdims=True)
+    effect = np.where(moderate, np.minimum(spread, plain), plain) / shrunk
+    lowest, highest = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    return np.asarray(np.minimum(effect, highest - lowest))
 
 
 def _maximum_error(result: AttentionResult, error: LogitError, profile: ArithmeticProfile) -> Float:

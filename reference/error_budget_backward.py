@@ -11,8 +11,10 @@ from reference.error_budget import (
     ArithmeticProfile,
     accumulated,
     forward_budget,
+    log_weights,
     logit_error,
     sink_logits,
+    weight_change,
 )
 from reference.gradients import Gradients, soft_cap_slope, sum_over_group
 from spec import defines
@@ -33,18 +35,18 @@ class _Pairs:
     """Magnitudes and errors of every pair, ``[H, q_len, kv_len]``, and of every row.
 
     Attributes:
-      relative: relative error of the probability recomputed in the backward pass.
+      wrong: error of the probability as recomputed in the backward pass.
       d_logits, d_logits_error: magnitude of the (capped) logit gradient, and its error.
       row_dot, row_dot_error: magnitude of di and its error, ``[H, q_len]``.
-      relative_sink: relative error of the sink's probability, ``[H, q_len]``.
+      wrong_sink: error of the sink's probability, ``[H, q_len]``.
     """
 
-    relative: Float
+    wrong: Float
     d_logits: Float
     d_logits_error: Float
     row_dot: Float
     row_dot_error: Float
-    relative_sink: Float
+    wrong_sink: Float
 
 
 def _pair_errors(
@@ -66,11 +68,13 @@ def _pair_errors(
     lse = np.where(result.logsumexp == -np.inf, 0.0, result.logsumexp)
     scale = (4 if profile.base2 else 1) * u
     common = forward.logsumexp + scale * np.abs(lse) + 2 * profile.exp_ulps * u
-    exponent = error.capped + common[:, :, None] + u * np.abs(result.logits - lse[:, :, None])
-    relative = np.expm1(np.minimum(exponent, 50.0))
     sink = sink_logits(sinks, result)
-    sink = np.where(sink == -np.inf, 0.0, sink)
-    relative_sink = np.expm1(np.minimum(common + scale * np.abs(sink) + u * np.abs(sink - lse), 50))
+    log_weight = log_weights(result, sink)
+    column = np.where(sink == -np.inf, 0.0, scale * np.abs(sink))[:, :, None]
+    exponent = np.concatenate([error.capped, column], axis=2) + common[:, :, None]
+    exponent += u * np.where(log_weight == -np.inf, 0.0, np.abs(log_weight))
+    changes = weight_change(log_weight, exponent)
+    wrong, wrong_sink = changes[:, :, :-1], changes[:, :, -1]
 
     # di is a sum over head_dim_v of the stored output; dp is one of values.
     products = (accumulated(v.shape[2], u) + u) * np.abs(result.output * d_out).sum(axis=2)
@@ -86,11 +90,11 @@ def _pair_errors(
 
     difference = np.abs(dp - row_dot[:, :, None])
     shift = dp_error + row_dot_error[:, :, None] + u * difference
-    ds, ds_error = p * difference, p * (relative * difference + (1 + relative) * shift)
+    ds, ds_error = p * difference, wrong * difference + (p + wrong) * shift
     slope = soft_cap_slope(result.raw_logits, soft_cap)
     capped = ds * slope
     capped_error = ds_error * (slope + error.slope) + ds * error.slope + 2 * u * capped
-    return _Pairs(relative, capped, capped_error, np.abs(row_dot), row_dot_error, relative_sink)
+    return _Pairs(wrong, capped, capped_error, np.abs(row_dot), row_dot_error, wrong_sink)
 
 
 @defines("NUM-4", "NUM-11")
@@ -136,8 +140,8 @@ def gradient_budget(
 
     ds, ds_error = pairs.d_logits, pairs.d_logits_error
     ds_error = ds_error + stored * (ds + ds_error)
-    p_error = p * pairs.relative + stored * p * (1 + pairs.relative)
-    flushed = np.where(p > 0, profile.smallest, 0.0)
+    p_error = pairs.wrong + stored * (p + pairs.wrong)
+    flushed = pairs_seen * profile.smallest
     p_error, ds_error = p_error + flushed, ds_error + flushed
     keys, queries, cotangent = np.abs(k[source]), np.abs(q), np.abs(d_out)
     turned, turned_error = ds.swapaxes(1, 2), ds_error.swapaxes(1, 2)
@@ -148,9 +152,8 @@ def gradient_budget(
     dsinks = None
     if expected.dsinks is not None:
         share = result.sink_probabilities
-        row = share * (
-            pairs.relative_sink * pairs.row_dot + (1 + pairs.relative_sink) * pairs.row_dot_error
-        )
+        row = pairs.wrong_sink * pairs.row_dot
+        row += (share + pairs.wrong_sink) * pairs.row_dot_error
         length = accumulated(share.shape[1], u) + 2 * u
         dsinks = row.sum(axis=1) + length * (share * pairs.row_dot).sum(axis=1)
         dsinks = dsinks + u * np.abs(expected.dsinks) + share.shape[1] * profile.smallest
@@ -165,3 +168,33 @@ def gradient_budget(
         ),
         dsinks=dsinks,
     )
+
+
+@defines("BWD-17")
+def difference_budget(
+    outputs: tuple[Float, Float],
+    output_budgets: tuple[Float, Float],
+    d_out: Float,
+    gradient: Float,
+    gradient_budget: Float,
+    displacement: Float,
+) -> float:
+    """How far a difference of an implementation's losses may be from its own gradient.
+
+    With the loss ``sum(output * d_out)``, at two points that are ``displacement`` apart, and the
+    gradient between them, ``loss(plus) - loss(minus)`` is ``sum(gradient * displacement)`` but for
+    the errors of the two outputs, the error of the gradient, and the curvature, which the exact
+    outputs and gradient give exactly. There is no division, and so no step size to be tuned.
+
+    Args:
+      outputs: exact outputs at plus and minus, ``[H, q_len, head_dim_v]``.
+      output_budgets: of the same two points.
+      d_out: ``[H, q_len, head_dim_v]``.
+      gradient: exact gradient at the midpoint, of the shape of the input that is moved.
+      gradient_budget: its budget.
+      displacement: plus less minus, of that shape.
+    """
+    curvature = ((outputs[0] - outputs[1]) * d_out).sum() - (gradient * displacement).sum()
+    rounding = ((output_budgets[0] + output_budgets[1]) * np.abs(d_out)).sum()
+    rounding += (gradient_budget * np.abs(displacement)).sum()
+    return float(abs(curvature) + rounding)

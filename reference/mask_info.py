@@ -6,7 +6,7 @@ the shape ``[rows of masks, q blocks, width]``, for ``dkv`` ``[rows of masks, he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,6 +75,25 @@ def next_at_or_after(wanted: Bool) -> Int32:
     return places[following % len(places)].astype(np.int32)
 
 
+@defines("SHRINK-8")
+def last_at_or_before(wanted: Bool) -> Int32:
+    """For every position the last wanted one at or before it, else the first wanted one.
+
+    What padding of a shrunk grid names: a block that is in memory already costs no fetch.
+
+    Args:
+      wanted: bool, one-dimensional, in grid order.
+
+    Returns:
+      int32 indices of the same length; all 0 if nothing is wanted.
+    """
+    places = np.flatnonzero(wanted)
+    if len(places) == 0:
+        return np.zeros(len(wanted), dtype=np.int32)
+    before = np.searchsorted(places, np.arange(len(wanted)), side="right") - 1
+    return places[np.maximum(before, 0)].astype(np.int32)
+
+
 def in_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
     """Axes ``[head, q, kv]`` reordered as the grid of the direction visits them (DATA-4).
 
@@ -88,10 +107,18 @@ def from_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
     return np.moveaxis(array, 0, 2) if direction == "dkv" else array
 
 
-def carry_next(values: Int32, wanted: Bool, direction: Direction) -> Int32:
-    """``values`` of the next wanted position of every position, ``[head, q, kv]`` in and out."""
+def carry(
+    values: Int32, wanted: Bool, direction: Direction, rule: Callable[[Bool], Int32]
+) -> Int32:
+    """``values`` of the wanted position that ``rule`` assigns to every position.
+
+    Args:
+      values, wanted: ``[head, q, kv]``, as is the result.
+      direction: whose grid order counts.
+      rule: `next_at_or_after` or `last_at_or_before`.
+    """
     ordered = in_grid_order(values, direction)
-    source = next_at_or_after(in_grid_order(wanted, direction).ravel())
+    source = rule(in_grid_order(wanted, direction).ravel())
     moved = np.where(wanted.any(), ordered.ravel()[source], 0).reshape(ordered.shape)
     return from_grid_order(moved, direction).astype(np.int32)
 
@@ -196,6 +223,7 @@ def compile_grid(
     check_shards(len(masks), *grids[0].shape, shards)
     rows = mask_rows(of_head, shards.head)
     shrunk = shrink and len(unique) == 1
+    rule = last_at_or_before if shrunk else next_at_or_after
     stack, ids = partial_stack(unique, grids, block_q, block_kv)
 
     block_mask, data_next, mask_next = [], [], []
@@ -210,8 +238,8 @@ def compile_grid(
             place = np.stack([_pick(part, pieces[m][q_shard][1], direction) for m, part in
                               zip(group, parts, strict=True)])
             block_mask.append(label)
-            data_next.append(carry_next(own, label > 0, direction))
-            mask_next.append(carry_next(place, label == PARTIAL, direction))
+            data_next.append(carry(own, label > 0, direction, rule))
+            mask_next.append(carry(place, label == PARTIAL, direction, rule))
 
     def join(arrays: list[Int32]) -> Int32:
         by_shard = [

@@ -32,6 +32,8 @@ class Schedule:
       initialises: bool ``[steps]`` by output: the step resets the accumulator.
       writes: bool ``[steps]`` by output: the step stores the finished block.
       output_blocks: number of blocks along every axis of an output, by output.
+      copies: bool ``[steps]`` by operand: the step copies the operand into memory. Only for kernels
+        that copy by hand; elsewhere the pipeline decides, see `copies_of`.
     """
 
     direction: Direction
@@ -45,6 +47,7 @@ class Schedule:
     initialises: dict[str, Bool]
     writes: dict[str, Bool]
     output_blocks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    copies: dict[str, Bool] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -53,6 +56,10 @@ class Schedule:
         """(head, q block, kv block) of the running steps in order, int32 ``[running, 3]``."""
         steps = np.stack([self.head, self.q_block, self.kv_block], axis=1)
         return steps[self.runs]
+
+    def copies_of(self, operand: str) -> Bool:
+        """The steps at which an operand is copied, bool ``[steps]``."""
+        return self.copies.get(operand, fetches(self.operands[operand]))
 
 
 @defines("FETCH-1")

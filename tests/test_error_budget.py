@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from reference.error_budget import (
     forward_budget,
     mxu_multiply_u,
 )
-from reference.error_budget_backward import gradient_budget
+from reference.error_budget_backward import difference_budget, gradient_budget
 from reference.gradients import Gradients, gradients
 from reference.mask_info import Direction
 from reference.masks import Bool, Causal, Dense, Expr, Full, Local, Mask
@@ -156,6 +157,32 @@ def test_500_correct_cases_stay_within_budgets_that_can_be_reached() -> None:
         assert max(row[name] for row in worst.values()) > 0.02, f"nothing comes near {name}"
 
 
+REGIMES: dict[str, Callable[[Case], dict[str, Float]]] = {
+    "huge logits": lambda case: {"q": case.q * 300},
+    "rising maximum": lambda case: {
+        "q": abs(case.q), "k": case.k + np.linspace(0, 8, LENGTH)[None, :, None]
+    },
+    "equal values": lambda case: {"v": 1 + case.v / 128},
+    "large values": lambda case: {"v": case.v * 1e6},
+    "logits below any sentinel": lambda case: {"q": -abs(case.q) * 1e17, "k": abs(case.k) * 1e17},
+    "tiny cotangents": lambda case: {"d_out": case.d_out * 1e-30},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_extreme_inputs_stay_within_budgets(regime: str) -> None:
+    usable = [profile for profile in PROFILES if profile.constant_maximum is None]
+    for seed in range(28):
+        rng = np.random.default_rng(seed)
+        profile = usable[seed % len(usable)]
+        case = random_case(rng, bfloat16=True)
+        moved: dict[str, Any] = {
+            n: to_bfloat16(a).astype(np.float64) for n, a in REGIMES[regime](case).items()
+        }
+        for name, ratio in ratios(replace(case, **moved), profile, rng).items():
+            assert ratio < 1, f"seed {seed}, {profile.name}: {name} is {ratio:.3g} of its budget"
+
+
 class Bfloat16Sums(OnlineForward):
     """Rounds the running sums after every block."""
 
@@ -254,6 +281,42 @@ def test_a_leaked_key_exceeds_the_budget_of_every_regime() -> None:
         result, leaked = attend(q, k, v, causal), attend(q, k, v, np.tri(32, k=1, dtype=bool)[None])
         allowed = forward_budget(q, k, v, result, BFLOAT16_STORED, rescales=4)
         assert error_ratio(leaked.output, result.output, allowed.output).max() > 1
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_differences_of_the_loss_agree_with_right_gradients_only(name: str) -> None:
+    rng = np.random.default_rng(8)
+    arrays = {n: rng.normal(size=(1, 16, 8)).astype(np.float32).astype(np.float64) for n in "qkv"}
+    d_out = rng.normal(size=(1, 16, 8)).astype(np.float32).astype(np.float64)
+    masks = [Mask(Causal(), 16, 16)]
+    dense = masks[0].dense()[None]
+    step = 2.0**-6 * np.sign(rng.normal(size=(1, 16, 8)))
+    sides = [arrays | {name: arrays[name] + sign * step} for sign in (1, -1)]
+    results = [attend(**side, mask=dense) for side in sides]
+    budgets = [
+        forward_budget(**side, result=result, profile=FLOAT32, rescales=4).output
+        for side, result in zip(sides, results, strict=True)
+    ]
+    middle = attend(**arrays, mask=dense)
+    made = gradients(**arrays, mask=dense, d_out=d_out, result=middle)
+    own = gradient_budget(
+        **arrays, d_out=d_out, result=middle, expected=made, profile=FLOAT32, rescales=4
+    )
+    gradient = getattr(made, f"d{name}")
+    allowed = difference_budget(
+        (results[0].output, results[1].output), (budgets[0], budgets[1]), d_out,
+        gradient, getattr(own, f"d{name}"), 2 * step,
+    )  # fmt: skip
+    program = compile_program(masks, 1, 4, 4)
+    found = [online_forward(program, **side, profile=FLOAT32).output * d_out for side in sides]
+    forward = online_forward(program, **arrays, profile=FLOAT32)
+    backward = compile_program(masks, 1, 4, 4, "dkv")
+    ours = online_gradients(backward, None, **arrays, d_out=d_out, forward=forward, profile=FLOAT32)
+    difference = float((found[0] - found[1]).sum())
+    right = getattr(ours, f"d{name}")
+    assert abs(difference - (right * 2 * step).sum()) < allowed
+    for wrong in (-right, 2 * right, np.concatenate([right[:, :12], 0 * right[:, 12:]], axis=1)):
+        assert abs(difference - (wrong * 2 * step).sum()) > allowed
 
 
 def test_non_finite_patterns_are_compared_in_both_directions() -> None:

@@ -7,12 +7,20 @@ known scalars narrow the set of executing steps: one pass tells what every step 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
 
 from conformance.adapters.pallas_events import Active, Ref, place_of
+from conformance.adapters.pallas_jaxpr import (
+    CALLS,
+    bind_vectorised,
+    open_program,
+    program_of,
+    shape_of,
+    split_scan,
+)
 from conformance.adapters.pallas_values import (
     LIMIT,
     Array,
@@ -20,19 +28,8 @@ from conformance.adapters.pallas_values import (
     Value,
     constant,
     evaluate,
-    full,
     join_sources,
 )
-from reference.masks import Bool
-
-#: Primitives that do nothing but run the program in one of their parameters.
-CALLS = frozenset(
-    {
-        "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint",
-        "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin",
-        "core_closed_call",
-    }
-)  # fmt: skip
 
 #: Primitives that move data outside the pipeline of blocks.
 COPIES = frozenset({"dma_start", "dma_wait"})
@@ -42,53 +39,6 @@ PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "matmul_acc_lhs"})
 
 #: Iterations up to which a loop is followed one by one.
 MAX_ITERATIONS = 64
-
-
-class Binding(Protocol):
-    """A variable of a program."""
-
-    @property
-    def aval(self) -> Any:
-        """Its shape and type."""
-
-
-def program_of(params: dict[str, Any]) -> tuple[Any, Sequence[Any]] | None:
-    """The program that a call runs, with its constants; JAX names the parameter in several ways."""
-    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        program = params.get(name)
-        if program is not None:
-            return open_program(program)
-    return None
-
-
-def open_program(program: Any) -> tuple[Any, Sequence[Any]]:
-    """The equations and constants of a program, closed or not (which differs by release)."""
-    return getattr(program, "jaxpr", program), tuple(getattr(program, "consts", ()))
-
-
-def split_scan(params: dict[str, Any], args: Sequence[Any]) -> tuple[list[Any], ...]:
-    """Constants, carry and slices of the operands of a scan."""
-    if "num_consts" in params:
-        first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-        return list(args[:first]), list(args[first:second]), list(args[second:])
-    return tuple(list(part) for part in params["ft_in"].update(args).unpack())
-
-
-def bind_vectorised(equation: Any, arrays: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
-    """Lets JAX evaluate a primitive on known values, all steps at once."""
-    primitive, params = equation.primitive, equation.params
-
-    def bind(*args: Any) -> list[Any]:
-        out = primitive.bind(*args, **params)
-        return list(out) if primitive.multiple_results else [out]
-
-    written = [full(array, shape) for array, shape in zip(arrays, shapes, strict=True)]
-    varies = [array.shape[0] != 1 for array in written]
-    if not any(varies):
-        return [np.asarray(out)[None] for out in bind(*(array[0] for array in written))]
-    args = [array if v else array[0] for array, v in zip(written, varies, strict=True)]
-    out = jax.vmap(bind, in_axes=[0 if v else None for v in varies])(*args)
-    return [np.asarray(part) for part in out]
 
 
 class KernelEvaluator:
@@ -211,7 +161,7 @@ class KernelEvaluator:
 
     def _unknown(self, equation: Any, inputs: Sequence[Any]) -> list[Value]:
         sources = join_sources([entry for entry in inputs if isinstance(entry, Value)])
-        return [Value(_shape(variable), None, sources) for variable in equation.outvars]
+        return [Value(shape_of(variable), None, sources) for variable in equation.outvars]
 
     def _foreign(self, equation: Any, inputs: list[Any], active: Active) -> list[Value]:
         """A primitive of unknown meaning that is handed memories: it may read and write them."""
@@ -230,7 +180,7 @@ class KernelEvaluator:
     ) -> list[Value]:
         ref, *flat = inputs
         transforms = jax.tree_util.tree_unflatten(equation.params["tree"], flat)
-        place = place_of(ref.shape, transforms, _shape(equation.outvars[0]))
+        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
         return [ref.load(place, active, used=used[0])]
 
     def _masked_load(
@@ -239,7 +189,7 @@ class KernelEvaluator:
         ref, transforms, mask, other = jax.tree_util.tree_unflatten(
             equation.params["args_tree"], inputs
         )
-        place = place_of(ref.shape, transforms, _shape(equation.outvars[0]))
+        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
         read = ref.load(place, active, used=used[0])
         if mask is None:
             return [read]
@@ -250,7 +200,7 @@ class KernelEvaluator:
     ) -> list[Value]:
         ref, value, *flat = inputs
         transforms = jax.tree_util.tree_unflatten(equation.params["tree"], flat)
-        place = place_of(ref.shape, transforms, _shape(equation.outvars[0]))
+        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
         before = ref.load(place, active, used=used[0])
         ref.store(value, place, active)
         return [before]
@@ -261,7 +211,7 @@ class KernelEvaluator:
         ref, transforms, value, mask = jax.tree_util.tree_unflatten(
             equation.params["args_tree"], inputs
         )
-        place = place_of(ref.shape, transforms, _shape(equation.outvars[0]))
+        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
         before = ref.load(place, active, used=used[0])
         if mask is not None:  # which entries it replaces is not known
             place.sizes = None
@@ -344,7 +294,7 @@ class KernelEvaluator:
             if not exact:
                 carry = [_forget(value) for value in carry]
         stacked = [
-            Value(_shape(variable), None, value.sources)
+            Value(shape_of(variable), None, value.sources)
             for variable, value in zip(
                 equation.outvars[len(carry) :], outputs[len(carry) :], strict=False
             )
@@ -388,16 +338,12 @@ class KernelEvaluator:
         refs = []
         for variable in program.invars:
             self._scoped += 1
-            refs.append(Ref(f"scoped[{self._scoped}]", _shape(variable), self.steps))
+            refs.append(Ref(f"scoped[{self._scoped}]", shape_of(variable), self.steps))
         result: list[Value] = self.run(program, inputs or closed, refs, active)
         return result
 
 
-def _shape(variable: Binding) -> Shape:
-    return tuple(getattr(variable.aval, "shape", ()))
-
-
-def _plain(avals: Sequence[Any]) -> Bool | bool:
+def _plain(avals: Sequence[Any]) -> bool:
     return all(isinstance(getattr(aval, "dtype", None), np.dtype) for aval in avals)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from conformance.adapters.pallas_eval import (
+from conformance.adapters.pallas_jaxpr import (
     CALLS,
     bind_vectorised,
     open_program,

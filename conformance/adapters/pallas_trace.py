@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapters.pallas_eval import KernelEvaluator, open_program
+from conformance.adapters.pallas_eval import KernelEvaluator
 from conformance.adapters.pallas_events import Accesses, Ref
+from conformance.adapters.pallas_jaxpr import open_program
 from conformance.adapters.pallas_outer import FoundCall, find_calls
 from conformance.adapters.pallas_values import LIMIT, Array, Shape, Value, take_box
 from reference.blocks import Int32

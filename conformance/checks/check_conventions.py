@@ -1,0 +1,56 @@
+"""Checks of the CONV clauses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.domain import Domain
+from conformance.judge import expect, expect_array, judges
+from conformance.neighbours import neighbours
+from conformance.problem import Problem
+from conformance.subject import Subject
+from conformance.views import active_blocks, expected_labels, shards_of
+
+ONE_MASK = Domain(several_masks="never")
+
+
+@judges("CONV-1", ONE_MASK)
+def check_mask_shape(subject: Subject, problem: Problem) -> None:
+    """The shape is (q_len, kv_len) and indexing follows it."""
+    mask = subject.prepare(problem).mask(0)
+    shape = subject.call("mask.shape", lambda: tuple(mask.shape))
+    expect("mask.shape", (problem.q_len, problem.kv_len), shape)
+
+
+@judges("CONV-2", Domain(dynamic="any", kv_shards="any"))
+def check_every_mask_compiles(subject: Subject, problem: Problem) -> None:
+    """Every direction compiles without an error."""
+    for direction in subject.description.directions:
+        subject.mask_info(problem, direction)
+
+
+@judges("CONV-3", Domain(several_masks="never", q_shards="never", head_shards="never"))
+def check_compiling_does_not_depend_on_history(subject: Subject, problem: Problem) -> None:
+    """Compiling neighbours in between changes nothing, and they get their own arrays."""
+    fields = ("block_mask", "data_next", "mask_next", "partial_mask_blocks")
+
+    def compiled(p: Problem) -> dict[str, object]:
+        prepared = subject.fresh(p)
+        info = subject.call("mask_info(fwd)", lambda: prepared.mask_info("fwd"))
+        return {name: getattr(info, name) for name in fields if hasattr(info, name)}
+
+    before = compiled(problem)
+    for other in neighbours(problem.masks[0])[:2]:
+        changed = problem.but(masks=(other,))
+        subject.call("mask_info of a neighbour", lambda p=changed: compiled(p))
+        for shard in shards_of(changed):
+            expected = expected_labels(changed, "fwd", shard)
+            where = f"{other}, compiled after {problem.masks[0]}"
+            got = active_blocks(subject, changed, "fwd", shard).grid(expected.shape, where)
+            expect_array(where, expected, got)
+    after = compiled(problem)
+    for name, value in before.items():
+        if value is None or after[name] is None:
+            expect(f"{name} compiled again", value, after[name])
+        else:
+            expect_array(f"{name} compiled again", np.asarray(value), after[name])

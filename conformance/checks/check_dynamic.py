@@ -1,0 +1,54 @@
+"""Checks of the DYNAMIC clauses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.checks.check_labels import label_pair
+from conformance.checks.check_mask_info import compare_stored, in_range
+from conformance.domain import Domain
+from conformance.judge import Violation, expect_array, judges
+from conformance.problem import Problem
+from conformance.subject import Subject
+from conformance.views import active_blocks, expected_labels, local_info, place_name, shards_of
+from reference.blocks import PARTIAL
+from reference.mask_info import GridMaskInfo
+
+DYNAMIC = Domain(dynamic="always")
+
+
+@judges("DYNAMIC-1", DYNAMIC)
+def check_dynamic_labels(subject: Subject, problem: Problem) -> None:
+    """The labels of a run-time mask."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            expected, actual, where = label_pair(subject, problem, direction, shard)
+            expect_array(where, expected, actual)
+
+
+@judges("DYNAMIC-2", DYNAMIC)
+def check_dynamic_stored_blocks(subject: Subject, problem: Problem) -> None:
+    """Every partial block finds its values."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            partial = (expected_labels(problem, direction, shard) == PARTIAL).any()
+            if partial and active_blocks(subject, problem, direction, shard).stack is None:
+                where = f"stack ({place_name(direction, shard, problem)})"
+                raise Violation(where, "the blocks of the mask", "none")
+            compare_stored(subject, problem, direction, shard)
+
+
+@judges("DYNAMIC-3", DYNAMIC)
+def check_dynamic_indices(subject: Subject, problem: Problem) -> None:
+    """Every index of a run-time mask names a block of the shard."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            info = local_info(subject, problem, direction, shard)
+            where = f"({place_name(direction, shard, problem)})"
+            _, q_blocks, kv_blocks = expected_labels(problem, direction, shard).shape
+            blocks = q_blocks if direction == "dkv" else kv_blocks
+            data = info.data_next if isinstance(info, GridMaskInfo) else info.active_cols
+            in_range(f"fetch index {where}", data.astype(np.int32), blocks)
+            if info.mask_next is not None and info.partial_mask_blocks is not None:
+                stored = len(info.partial_mask_blocks)
+                in_range(f"mask_next {where}", info.mask_next.astype(np.int32), stored)

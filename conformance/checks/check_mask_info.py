@@ -1,0 +1,443 @@
+"""Checks of the MaskInfo chapter (DATA, MASKNEXT, PARTIAL, COMPUTE, HEADS, DOWNCAST)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from conformance.domain import Domain
+from conformance.judge import Violation, expect, expect_array, judges
+from conformance.problem import Problem
+from conformance.subject import Subject
+from conformance.views import (
+    active_blocks,
+    expected_labels,
+    local_info,
+    local_masks,
+    place_name,
+    shards_of,
+)
+from reference.blocks import PARTIAL, Int32, block_of, labels, partial_stack
+from reference.flat import FlatMaskInfo
+from reference.mask_info import (
+    Direction,
+    GridMaskInfo,
+    carry,
+    distinct,
+    mask_rows,
+    next_at_or_after,
+)
+from reference.masks import Bool
+from reference.sharding import Shard
+
+UNSHRUNK = Domain(layout="grid", shrink=False)
+
+
+def forward_directions(subject: Subject) -> list[Direction]:
+    """The declared directions that visit kv blocks inside q blocks."""
+    return [d for d in subject.description.directions if d != "dkv"]
+
+
+def grids(
+    subject: Subject, problem: Problem, directions: list[Direction]
+) -> Iterator[tuple[GridMaskInfo, Int32, Shard, str]]:
+    """Every shard's arrays in the grid layout with one row a head, its labels and its name."""
+    for direction in directions:
+        for shard in shards_of(problem):
+            info = local_info(subject, problem, direction, shard)
+            if isinstance(info, GridMaskInfo):
+                expected = expected_labels(problem, direction, shard)
+                yield info, expected, shard, place_name(direction, shard, problem)
+
+
+def own_blocks(labels_: Int32, direction: Direction) -> Int32:
+    """The block that every position of an unshrunk grid stands for."""
+    axis = 1 if direction == "dkv" else 2
+    shape = [1, 1, 1]
+    shape[axis] = labels_.shape[axis]
+    return np.broadcast_to(np.arange(labels_.shape[axis], dtype=np.int32).reshape(shape), labels_.shape)
+
+
+def rows_of(info: GridMaskInfo, problem: Problem, shard: Shard) -> slice:
+    """The leading rows of a shard that count for "next": one if the heads share them."""
+    heads = problem.heads // problem.shards.head
+    _, of_head = distinct(problem.head_masks)
+    shared = len(mask_rows(of_head, problem.shards.head)) == problem.shards.head
+    return slice(0, 1 if shared else heads)
+
+
+def compare_where(
+    name: str, chosen: Bool, expected: Int32, actual: Int32, positions: str
+) -> None:
+    """Compares two arrays at some positions only.
+
+    Raises:
+      Violation: they differ, or have different shapes.
+    """
+    expect(f"{name}: shape", expected.shape, actual.shape)
+    wrong = np.argwhere(chosen & (expected != actual))
+    if len(wrong):
+        at = tuple(int(k) for k in wrong[0])
+        place = f"{name}[{', '.join(map(str, at))}] ({positions})"
+        raise Violation(place, expected[at], actual[at], (len(wrong), int(chosen.sum())))
+
+
+def after_last(wanted: Bool, direction: Direction) -> Bool:
+    """Positions after the last wanted one in grid order."""
+    ordered = np.moveaxis(wanted, 2, 0) if direction == "dkv" else wanted
+    flat = np.cumsum(ordered.ravel()[::-1])[::-1] == 0
+    shaped = flat.reshape(ordered.shape)
+    return np.moveaxis(shaped, 0, 2) if direction == "dkv" else shaped
+
+
+def compare_next(
+    subject: Subject, problem: Problem, directions: list[Direction], *, wrapped: bool | None
+) -> None:
+    """Compares ``data_next`` at empty positions, before or after the wrap-around."""
+    for info, label, shard, where in grids(subject, problem, directions):
+        rows = rows_of(info, problem, shard)
+        label, actual = label[rows], info.data_next[rows].astype(np.int32)
+        if not label.any():
+            continue
+        expected = carry(
+            own_blocks(label, info.direction), label > 0, info.direction, next_at_or_after
+        )
+        tail = after_last(label > 0, info.direction)
+        chosen = (label == 0) if wrapped is None else (label == 0) & (tail == wrapped)
+        text = "after the last non-empty block" if wrapped else "empty block"
+        compare_where(f"data_next ({where})", chosen, expected, actual, text)
+
+
+@judges("DATA-1", Domain(layout="grid"))
+def check_running_positions_name_themselves(subject: Subject, problem: Problem) -> None:
+    """The active entries name each non-empty block once, in order; unshrunk ones at their place."""
+    for info, label, _, where in grids(subject, problem, list(subject.description.directions)):
+        if info.block_mask.shape == label.shape and not problem.shrink:
+            own, actual = own_blocks(label, info.direction), info.data_next.astype(np.int32)
+            compare_where(f"data_next ({where})", label > 0, own, actual, "non-empty block")
+            continue
+        axis = 1 if info.direction == "dkv" else 2
+        expected_rows = np.moveaxis(label, axis, -1)
+        active = np.moveaxis(info.block_mask, axis, -1)
+        data = np.moveaxis(info.data_next, axis, -1)
+        for at in np.ndindex(*expected_rows.shape[:2]):
+            got = data[at][active[at] > 0].astype(np.int32)
+            place = f"data_next of the active entries of row {at} ({where})"
+            expect_array(place, np.flatnonzero(expected_rows[at]).astype(np.int32), got)
+
+
+@judges("DATA-2", UNSHRUNK)
+def check_empty_positions_name_the_next_block(subject: Subject, problem: Problem) -> None:
+    """``data_next`` at empty positions before the last non-empty one."""
+    compare_next(subject, problem, forward_directions(subject), wrapped=False)
+
+
+@judges("DATA-3", UNSHRUNK)
+def check_wrap_around(subject: Subject, problem: Problem) -> None:
+    """``data_next`` after the last non-empty position."""
+    compare_next(subject, problem, forward_directions(subject), wrapped=True)
+
+
+@judges("DATA-4", UNSHRUNK)
+def check_dkv_order(subject: Subject, problem: Problem) -> None:
+    """``data_next`` of dkv at empty positions, in the order (kv, head, q)."""
+    if "dkv" in subject.description.directions:
+        compare_next(subject, problem, ["dkv"], wrapped=None)
+
+
+def in_range(where: str, array: Int32, size: int) -> None:
+    """Raises `Violation` unless all entries are indices below ``size``."""
+    wrong = np.argwhere((array < 0) | (array >= size))
+    if len(wrong):
+        at = tuple(int(k) for k in wrong[0])
+        place = f"{where}[{', '.join(map(str, at))}]"
+        raise Violation(place, f"an index from 0 to {size - 1}", array[at], (len(wrong), array.size))
+
+
+@judges("DATA-5", Domain(dynamic="any"))
+def check_data_next_in_range(subject: Subject, problem: Problem) -> None:
+    """Every entry of ``data_next`` (or of the list) names a block of the shard."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            info = local_info(subject, problem, direction, shard)
+            _, q_blocks, kv_blocks = expected_labels(problem, direction, shard).shape
+            where = f"({place_name(direction, shard, problem)})"
+            other, rows = (q_blocks, kv_blocks) if direction == "dkv" else (kv_blocks, q_blocks)
+            if isinstance(info, GridMaskInfo):
+                in_range(f"data_next {where}", info.data_next.astype(np.int32), other)
+            else:
+                in_range(f"active_cols {where}", info.active_cols.astype(np.int32), other)
+                in_range(f"active_rows {where}", info.active_rows.astype(np.int32), rows)
+
+
+@judges("MASKNEXT-1", Domain(kv_shards="any"))
+def check_partial_blocks_find_their_mask(subject: Subject, problem: Problem) -> None:
+    """``partial_mask_blocks[mask_next]`` at label 1, in every direction."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            compare_stored(subject, problem, direction, shard)
+
+
+def compare_stored(
+    subject: Subject, problem: Problem, direction: Direction, shard: Shard
+) -> None:
+    """Compares the stored block of every active entry with label 1."""
+    blocks = active_blocks(subject, problem, direction, shard)
+    if blocks.stack is None:
+        return
+    sizes, masks = problem.blocks.of(direction), local_masks(problem, shard)
+    grid = expected_labels(problem, direction, shard)
+    where = place_name(direction, shard, problem)
+    for h, i, j, place in zip(
+        blocks.head, blocks.q_block, blocks.kv_block, blocks.place, strict=True
+    ):
+        if not (0 <= i < grid.shape[1] and 0 <= j < grid.shape[2]) or grid[h, i, j] != PARTIAL:
+            continue
+        name = f"mask_next of block (head {h}, q {i}, kv {j}) ({where})"
+        if not 0 <= place < len(blocks.stack):
+            raise Violation(name, f"an index below {len(blocks.stack)}", place)
+        expected = block_of(masks[h], int(i), int(j), *sizes)
+        expected = expected.T if direction == "dkv" else expected
+        expect_array(f"stored block of (head {h}, q {i}, kv {j}) ({where})", expected,
+                     np.asarray(blocks.stack[place], dtype=np.bool_))
+
+
+def compare_mask_next(subject: Subject, problem: Problem, *, wrapped: bool) -> None:
+    """Compares ``mask_next`` at labels 0 and 2 with the value at the next label 1."""
+    for info, label, shard, where in grids(subject, problem, list(subject.description.directions)):
+        if info.mask_next is None:
+            continue
+        rows = rows_of(info, problem, shard)
+        label, actual = label[rows], info.mask_next[rows].astype(np.int32)
+        wanted = label == PARTIAL
+        if not wanted.any() or label.shape != actual.shape:
+            continue
+        # Compared with the array's own values at label 1: whether those are right is MASKNEXT-1.
+        ordered = np.moveaxis(actual, 2, 0) if info.direction == "dkv" else actual
+        order = np.moveaxis(wanted, 2, 0) if info.direction == "dkv" else wanted
+        expected = ordered.ravel()[next_at_or_after(order.ravel())].reshape(ordered.shape)
+        expected = np.moveaxis(expected, 0, 2) if info.direction == "dkv" else expected
+        chosen = ~wanted & (after_last(wanted, info.direction) == wrapped)
+        text = "after the last partial block" if wrapped else "before the next partial block"
+        compare_where(f"mask_next ({where})", chosen, expected, actual, text)
+
+
+@judges("MASKNEXT-2", UNSHRUNK)
+def check_other_positions_name_the_next_stored_block(subject: Subject, problem: Problem) -> None:
+    """``mask_next`` between partial blocks."""
+    compare_mask_next(subject, problem, wrapped=False)
+
+
+@judges("MASKNEXT-3", UNSHRUNK)
+def check_wrap_around_of_stored_blocks(subject: Subject, problem: Problem) -> None:
+    """``mask_next`` after the last partial block."""
+    compare_mask_next(subject, problem, wrapped=True)
+
+
+@judges("MASKNEXT-4", Domain(dynamic="any"))
+def check_mask_next_in_range(subject: Subject, problem: Problem) -> None:
+    """Every entry of ``mask_next`` names a stored block."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            info = local_info(subject, problem, direction, shard)
+            if info.mask_next is None or info.partial_mask_blocks is None:
+                continue
+            where = f"mask_next ({place_name(direction, shard, problem)})"
+            in_range(where, info.mask_next.astype(np.int32), len(info.partial_mask_blocks))
+
+
+def stacks(
+    subject: Subject, problem: Problem, directions: list[Direction]
+) -> Iterator[tuple[Bool, Bool, str]]:
+    """Expected and actual stack of every direction that stores one."""
+    unique, _ = distinct(problem.head_masks)
+    for direction in directions:
+        info = subject.mask_info(problem, direction)
+        sizes = problem.blocks.of(direction)
+        expected, _ = partial_stack(unique, [labels(m, *sizes) for m in unique], *sizes)
+        if info.partial_mask_blocks is None or expected is None:
+            continue
+        actual = np.asarray(info.partial_mask_blocks, dtype=np.bool_)
+        if direction == "dkv":
+            expected = expected.swapaxes(1, 2)
+        yield expected, actual, f"partial_mask_blocks ({direction})"
+
+
+def as_set(stack: Bool) -> set[bytes]:
+    """The blocks of a stack, for comparison without order."""
+    return {block.tobytes() for block in stack}
+
+
+@judges("PARTIAL-1")
+def check_stored_blocks_are_blocks_of_the_mask(subject: Subject, problem: Problem) -> None:
+    """No stored block is foreign to the masks."""
+    for expected, actual, where in stacks(subject, problem, forward_directions(subject)):
+        expect(f"{where}: block shape", expected.shape[1:], actual.shape[1:])
+        known = as_set(expected)
+        for n, block in enumerate(actual):
+            if block.tobytes() not in known:
+                raise Violation(f"{where}[{n}]", "a partial block of a mask", block.astype(int))
+
+
+@judges("PARTIAL-2")
+def check_stored_blocks_are_different(subject: Subject, problem: Problem) -> None:
+    """Every different partial block is stored exactly once."""
+    for expected, actual, where in stacks(subject, problem, forward_directions(subject)):
+        expect(f"{where}: different blocks", len(as_set(expected)), len(as_set(actual)))
+        expect(f"{where}: stored blocks", len(expected), len(actual))
+
+
+@judges("PARTIAL-3")
+def check_stored_blocks_are_in_first_seen_order(subject: Subject, problem: Problem) -> None:
+    """The order of the stack; what it contains is judged by PARTIAL-1 and PARTIAL-2."""
+    for expected, actual, where in stacks(subject, problem, forward_directions(subject)):
+        if len(expected) == len(actual) and as_set(expected) == as_set(actual):
+            expect_array(where, expected, actual)
+
+
+@judges("PARTIAL-4")
+def check_stored_blocks_are_transposed_for_dkv(subject: Subject, problem: Problem) -> None:
+    """The dkv stack holds transposed blocks in the same order."""
+    if "dkv" in subject.description.directions:
+        for expected, actual, where in stacks(subject, problem, ["dkv"]):
+            expect_array(where, expected, actual)
+
+
+@judges("PARTIAL-5")
+def check_no_stack_without_partial_blocks(subject: Subject, problem: Problem) -> None:
+    """Without partial blocks both arrays are absent; with them (and no mask function) present."""
+    for direction in subject.description.directions:
+        info = subject.mask_info(problem, direction)
+        sizes = problem.blocks.of(direction)
+        some = any((labels(m, *sizes) == PARTIAL).any() for m in set(problem.head_masks))
+        stored = info.partial_mask_blocks is not None
+        if not some:
+            expect(f"partial_mask_blocks present ({direction})", False, stored)
+            expect(f"mask_next present ({direction})", False, info.mask_next is not None)
+        elif info.computed_mask is None:
+            expect(f"partial_mask_blocks present ({direction})", True, stored)
+
+
+@judges("PARTIAL-6", Domain(several_masks="never"))
+def check_bytes_of_stored_blocks(subject: Subject, problem: Problem) -> None:
+    """A stored block takes no more than one byte an entry."""
+    for direction in subject.description.directions:
+        stack = subject.mask_info(problem, direction).partial_mask_blocks
+        if stack is not None and stack.dtype.itemsize > 1:
+            raise Violation(f"partial_mask_blocks ({direction}): dtype", "1 byte", stack.dtype)
+
+
+COMPUTED = Domain(several_masks="never", kinds=("causal", "local", "chunked_causal"))
+
+
+@judges("COMPUTE-1", COMPUTED)
+def check_computed_masks_store_nothing(subject: Subject, problem: Problem) -> None:
+    """A single computed mask has neither mask_next nor stored blocks."""
+    for direction in subject.description.directions:
+        info = subject.mask_info(problem, direction)
+        expect(f"mask function present ({direction})", True, info.computed_mask is not None)
+        expect(f"mask_next present ({direction})", False, info.mask_next is not None)
+        stored = info.partial_mask_blocks is not None
+        expect(f"partial_mask_blocks present ({direction})", False, stored)
+
+
+@judges("COMPUTE-2", Domain(several_masks="never"))
+def check_mask_function(subject: Subject, problem: Problem) -> None:
+    """The mask function agrees with the mask at every pair."""
+    for direction in subject.description.directions:
+        computed = subject.mask_info(problem, direction).computed_mask
+        if computed is not None:
+            expect_array(f"mask function ({direction})", problem.head_masks[0].dense(), computed)
+
+
+@judges("COMPUTE-3")
+def check_q_sequence(subject: Subject, problem: Problem) -> None:
+    """Positions of the query rows, present exactly with a mask function."""
+    for direction in subject.description.directions:
+        info = subject.mask_info(problem, direction)
+        computed = info.computed_mask is not None
+        expect(f"q_sequence present ({direction})", computed, info.q_sequence is not None)
+        if info.q_sequence is not None:
+            positions = np.arange(problem.q_len, dtype=np.int32)
+            expect_array(f"q_sequence ({direction})", positions, info.q_sequence)
+            expect("q_sequence: dtype", np.dtype(np.int32), np.asarray(info.q_sequence).dtype)
+
+
+def leading_rows(subject: Subject, problem: Problem) -> None:
+    """Compares the leading axis with the number of rows that the masks need."""
+    _, of_head = distinct(problem.head_masks)
+    rows = len(mask_rows(of_head, problem.shards.head))
+    for direction in subject.description.directions:
+        info = subject.mask_info(problem, direction)
+        if isinstance(info, GridMaskInfo):
+            expect(f"leading axis of block_mask ({direction})", rows, info.block_mask.shape[0])
+            expect(f"leading axis of data_next ({direction})", rows, info.data_next.shape[0])
+
+
+def mixed_shard(problem: Problem) -> bool:
+    """Whether some head shard holds different masks."""
+    _, of_head = distinct(problem.head_masks)
+    return len(mask_rows(of_head, problem.shards.head)) == problem.heads != problem.shards.head
+
+
+@judges("HEADS-1", Domain(several_masks="always", layout="grid", where=mixed_shard))
+def check_one_row_a_head(subject: Subject, problem: Problem) -> None:
+    """Different masks in a head shard: one row a head."""
+    leading_rows(subject, problem)
+
+
+@judges("HEADS-2", Domain(layout="grid", where=lambda p: not mixed_shard(p)))
+def check_one_row_a_head_shard(subject: Subject, problem: Problem) -> None:
+    """One mask in every head shard: one row a shard."""
+    leading_rows(subject, problem)
+
+
+def index_arrays(info: GridMaskInfo | FlatMaskInfo) -> dict[str, Int32]:
+    """The index arrays of either layout that are present."""
+    names = ("block_mask", "data_next", "active_rows", "active_cols", "mask_next")
+    found = {name: getattr(info, name, None) for name in names}
+    return {name: np.asarray(array) for name, array in found.items() if array is not None}
+
+
+def compare_types(subject: Subject, problem: Problem) -> None:
+    """Compares the type of every index array with the smallest that holds its values."""
+    for direction in subject.description.directions:
+        for name, array in index_arrays(subject.mask_info(problem, direction)).items():
+            largest = int(array.max(initial=0))
+            fits = [t for t in (np.int8, np.int16, np.int32) if largest <= np.iinfo(t).max]
+            where = f"{name} ({direction}), largest value {largest}: dtype"
+            expect(where, np.dtype(fits[0]), array.dtype)
+
+
+SMALL = Domain(where=lambda p: p.downcast)
+
+
+@judges("DOWNCAST-1", SMALL)
+def check_smallest_type(subject: Subject, problem: Problem) -> None:
+    """Every index array has the smallest type."""
+    compare_types(subject, problem)
+
+
+@judges("DOWNCAST-2", SMALL)
+def check_downcast_keeps_values(subject: Subject, problem: Problem) -> None:
+    """The arrays are equal with and without downcasting."""
+    for direction in subject.description.directions:
+        small = index_arrays(subject.mask_info(problem, direction))
+        wide = index_arrays(subject.mask_info(problem.but(downcast=False), direction))
+        expect(f"arrays present ({direction})", sorted(wide), sorted(small))
+        for name, array in wide.items():
+            expect_array(f"{name} ({direction}) after downcasting", array, small[name])
+
+
+BOUNDARIES = ("data-127", "data-128", "stored-127", "stored-128", "data-32767", "data-32768")
+
+
+@judges("DOWNCAST-3", Domain(only=BOUNDARIES))
+def check_downcast_boundaries(subject: Subject, problem: Problem) -> None:
+    """Types and values on both sides of the ends of int8 and int16."""
+    compare_types(subject, problem)
+    info = subject.mask_info(problem, "fwd")
+    if isinstance(info, GridMaskInfo) and problem.q_len == 1:
+        last = np.full(info.data_next.shape, problem.kv_len - 1)
+        expect_array("data_next", last, info.data_next)

@@ -1,0 +1,201 @@
+"""Checks of the MASK clauses: the implementation's own mask objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.domain import Domain
+from conformance.judge import Violation, expect, expect_array, judges
+from conformance.mask_json import Blocks, Random
+from conformance.neighbours import neighbours
+from conformance.problem import Problem
+from conformance.subject import Subject
+from reference.masks import Bool, Causal, Local, Mask
+
+
+def kinds(*names: str, **more: Any) -> Domain:
+    """Problems whose single mask is of one of these kinds."""
+    return Domain(several_masks="never", q_shards="never", head_shards="never", kinds=names, **more)
+
+
+def read(subject: Subject, mask: Any, rows: slice, columns: slice) -> Bool:
+    """A slice of an implementation's mask, as an array."""
+    return subject.call(f"mask[{rows}, {columns}]", lambda: np.asarray(mask[rows, columns]))
+
+
+def compare_dense(subject: Subject, problem: Problem, head: int = 0) -> None:
+    """Compares every entry of a mask, and its type."""
+    mask = subject.prepare(problem).mask(head)
+    got = read(subject, mask, slice(0, problem.q_len), slice(0, problem.kv_len))
+    expect("mask values: dtype", np.dtype(np.bool_), got.dtype)
+    expect_array("mask", problem.head_masks[head].dense(), got)
+
+
+@judges("MASK-1", kinds("full"))
+def check_full_mask(subject: Subject, problem: Problem) -> None:
+    """Every entry of a full mask."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-2", kinds("causal"))
+def check_causal_mask(subject: Subject, problem: Problem) -> None:
+    """Every entry of a causal mask."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-3", kinds("causal", where=lambda p: p.masks[0].offset < 0))  # type: ignore[attr-defined]
+def check_negative_offset_empties_rows(subject: Subject, problem: Problem) -> None:
+    """The first rows of a causal mask with a negative offset."""
+    expr = problem.masks[0]
+    assert isinstance(expr, Causal)
+    rows = min(-expr.offset, problem.q_len)
+    mask = subject.prepare(problem).mask(0)
+    got = read(subject, mask, slice(0, rows), slice(0, problem.kv_len))
+    expect_array(f"first {rows} rows", np.zeros((rows, problem.kv_len), np.bool_), got)
+
+
+def unlimited(problem: Problem) -> bool:
+    """Whether the mask is a window without limits."""
+    expr = problem.masks[0]
+    return isinstance(expr, Local) and expr.left is None and expr.right is None
+
+
+@judges("MASK-4", kinds("local", where=lambda p: not unlimited(p)))
+def check_local_mask(subject: Subject, problem: Problem) -> None:
+    """Every entry of a local mask with at least one limit."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-5", kinds("local", where=unlimited))
+def check_local_mask_without_limits(subject: Subject, problem: Problem) -> None:
+    """A window without limits sees everything, also where the kernel computes it."""
+    compare_dense(subject, problem)
+    if subject.description.offers("mask_info"):
+        info = subject.mask_info(problem, "fwd")
+        if info.computed_mask is not None:
+            expect_array("mask function", problem.head_masks[0].dense(), info.computed_mask)
+    if subject.description.offers("schedule") and runs_on_kernel(subject, problem):
+        from reference.sharding import Shard
+
+        subject.schedule(problem, "fwd", Shard())
+
+
+def runs_on_kernel(subject: Subject, problem: Problem) -> bool:
+    """Whether the block sizes are those of a kernel."""
+    multiples = subject.description.kernel_block_multiples
+    return problem.blocks.q % multiples[0] == 0 and problem.blocks.kv % multiples[1] == 0
+
+
+@judges("MASK-6", kinds("chunked_causal"))
+def check_chunked_causal_mask(subject: Subject, problem: Problem) -> None:
+    """Every entry of a chunked causal mask."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-7", kinds("blocks", "random"))
+def check_dense_mask(subject: Subject, problem: Problem) -> None:
+    """Every entry of a dense mask."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-8", kinds("and"))
+def check_intersection(subject: Subject, problem: Problem) -> None:
+    """Every entry of an intersection."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-9", kinds("or"))
+def check_union(subject: Subject, problem: Problem) -> None:
+    """Every entry of a union."""
+    compare_dense(subject, problem)
+
+
+@judges("MASK-10", Domain(several_masks="always", q_shards="never", head_shards="never"))
+def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
+    """Every head has the entries of its own mask."""
+    for head in range(problem.heads):
+        mask = subject.prepare(problem).mask(head)
+        got = read(subject, mask, slice(0, problem.q_len), slice(0, problem.kv_len))
+        expect_array(f"mask of head {head}", problem.head_masks[head].dense(), got)
+
+
+@judges(
+    "MASK-11",
+    Domain(several_masks="never", head_shards="never", where=lambda p: p.q_len != p.kv_len),
+)
+def check_rectangular_mask(subject: Subject, problem: Problem) -> None:
+    """Every entry of a mask that is not square."""
+    compare_dense(subject, problem)
+
+
+def some_slices(length: int, rng: np.random.Generator) -> list[slice]:
+    """Full, half, odd and random slices of an axis, none of them empty."""
+    half = max(1, length // 2)
+    a, b = sorted(int(x) for x in rng.integers(0, length + 1, 2))
+    chosen = [slice(None), slice(0, length), slice(0, half), slice(half - 1, length)]
+    chosen += [slice(None, half), slice(length - 1, None)]
+    return chosen if a == b else [*chosen, slice(a, b)]
+
+
+@judges("MASK-12", Domain(several_masks="never", q_shards="never", head_shards="never"))
+def check_slices(subject: Subject, problem: Problem) -> None:
+    """Slices equal the same slices of the dense form."""
+    rng = np.random.default_rng(int(problem.key, 16))
+    dense, mask = problem.head_masks[0].dense(), subject.prepare(problem).mask(0)
+    for rows in some_slices(problem.q_len, rng):
+        for columns in some_slices(problem.kv_len, rng):
+            got = read(subject, mask, rows, columns)
+            where = f"mask[{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
+            expect_array(where, dense[rows, columns], got)
+
+
+@judges("MASK-13", Domain(several_masks="never", q_shards="never", head_shards="never"))
+def check_empty_and_single_slices(subject: Subject, problem: Problem) -> None:
+    """Slices of length 0 and 1 keep their axis."""
+    dense, mask = problem.head_masks[0].dense(), subject.prepare(problem).mask(0)
+    q, kv = problem.q_len, problem.kv_len
+    for rows, columns in (
+        (slice(0, 0), slice(0, kv)),
+        (slice(0, q), slice(kv, kv)),
+        (slice(q // 2, q // 2), slice(kv // 2, kv // 2)),
+        (slice(q - 1, q), slice(0, kv)),
+        (slice(0, q), slice(kv - 1, kv)),
+        (slice(q // 2, q // 2 + 1), slice(kv // 2, kv // 2 + 1)),
+    ):
+        got = read(subject, mask, rows, columns)
+        where = f"mask[{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
+        expect_array(where, dense[rows, columns], got)
+
+
+@judges("MASK-14", Domain(several_masks="never", q_shards="never", head_shards="never"))
+def check_equal_masks(subject: Subject, problem: Problem) -> None:
+    """The same mask made twice is equal and has one hash."""
+    first, second = subject.fresh(problem).mask(0), subject.fresh(problem).mask(0)
+    equal = subject.call("mask == mask", lambda: bool(first == second))
+    expect(f"{problem.masks[0]} == the same mask made again", True, equal)
+    hashes = subject.call("hash(mask)", lambda: (hash(first), hash(second)))
+    expect("hashes of equal masks", hashes[0], hashes[1])
+
+
+@judges("MASK-15", Domain(several_masks="never", q_shards="never", head_shards="never"))
+def check_different_masks(subject: Subject, problem: Problem) -> None:
+    """Masks that differ in one parameter, or in shape, are not equal."""
+    mask = problem.head_masks[0]
+    others = [problem.but(masks=(expr,)) for expr in neighbours(problem.masks[0])]
+    if not isinstance(problem.masks[0], Blocks | Random) and problem.q_len != problem.kv_len:
+        turned = problem.blocks
+        swap = type(turned)(turned.kv, turned.q)
+        others.append(problem.but(q_len=problem.kv_len, kv_len=problem.q_len, blocks=swap))
+    mine = subject.prepare(problem).mask(0)
+    for other in others:
+        try:
+            different = Mask(other.masks[0], other.q_len, other.kv_len)
+        except ValueError:
+            continue  # a combination that contains a pattern of the other shape
+        if different.shape == mask.shape and (different.dense() == mask.dense()).all():
+            continue
+        theirs = subject.fresh(other).mask(0)
+        if subject.call("mask == mask", lambda t=theirs: bool(mine == t) or bool(t == mine)):
+            raise Violation(f"{mask} == {different}", False, True)

@@ -1,0 +1,233 @@
+"""Checks of the SCHED, FETCH and OUT clauses: what the kernel really does, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+
+import numpy as np
+
+from conformance.checks.check_mask_info import in_range
+from conformance.domain import Domain
+from conformance.judge import Measure, Violation, expect, expect_array, judges
+from conformance.problem import Problem
+from conformance.subject import Subject
+from conformance.views import (
+    active_blocks,
+    expected_labels,
+    local_masks,
+    place_name,
+    shards_of,
+)
+from reference.blocks import PARTIAL, Int32, block_of
+from reference.mask_info import Direction
+from reference.outputs import (
+    accumulates_uninitialised,
+    revisited,
+    unused_fetches,
+    unwritten,
+    written_early,
+)
+from reference.schedule import Schedule, expected_work, fetch_counts, fetches
+from reference.sharding import Shard
+
+KERNEL = Domain(kernel=True)
+
+
+def schedules(subject: Subject, problem: Problem) -> Iterator[tuple[Schedule, Shard, str]]:
+    """Every schedule of a problem: all declared directions on all shards."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            schedule = subject.schedule(problem, direction, shard)
+            yield schedule, shard, place_name(direction, shard, problem)
+
+
+def block_name(block: Iterable[int]) -> str:
+    """A position as reports name it."""
+    return "(head {}, q block {}, kv block {})".format(*block)
+
+
+@judges("SCHED-1", KERNEL, heavy=True)
+def check_every_block_runs_once(subject: Subject, problem: Problem) -> None:
+    """Every non-empty block is the position of one running step."""
+    for schedule, shard, where in schedules(subject, problem):
+        wanted = expected_work(expected_labels(problem, schedule.direction, shard))
+        times = Counter(tuple(int(k) for k in step) for step in schedule.work())
+        for block in sorted(wanted):
+            expect(f"runs of {block_name(block)} ({where})", 1, times[block])
+
+
+@judges("SCHED-2", KERNEL, heavy=True)
+def check_nothing_else_runs(subject: Subject, problem: Problem) -> None:
+    """No empty block runs."""
+    for schedule, shard, where in schedules(subject, problem):
+        wanted = expected_work(expected_labels(problem, schedule.direction, shard))
+        for block in sorted({tuple(int(k) for k in step) for step in schedule.work()} - wanted):
+            expect(f"runs of empty block {block_name(block)} ({where})", 0, 1)
+
+
+@judges("SCHED-3", KERNEL, heavy=True)
+def check_running_steps_have_their_operands(subject: Subject, problem: Problem) -> None:
+    """Blocks of q, k and v at every running step, and the head map."""
+    group = problem.heads // problem.kv_heads
+    for schedule, _, where in schedules(subject, problem):
+        running = schedule.runs
+        q = np.stack([schedule.head, schedule.q_block], axis=1)
+        kv = np.stack([schedule.head // group, schedule.kv_block], axis=1)
+        for name, index in (("q", q), ("k", kv), ("v", kv)):
+            if name in schedule.operands:
+                place = f"(head, block) of {name} at the running steps ({where})"
+                expect_array(place, index[running], schedule.operands[name][running])
+
+
+@judges("SCHED-4", KERNEL, heavy=True)
+def check_partial_steps_have_their_mask_block(subject: Subject, problem: Problem) -> None:
+    """The stored block in memory at every running step with label 1."""
+    for schedule, shard, where in schedules(subject, problem):
+        direction = schedule.direction
+        stack = active_blocks(subject, problem, direction, shard).stack
+        if stack is None:
+            continue
+        grid, masks = expected_labels(problem, direction, shard), local_masks(problem, shard)
+        for (h, i, j), place in zip(
+            schedule.work(), schedule.mask_block[schedule.runs], strict=True
+        ):
+            if not (i < grid.shape[1] and j < grid.shape[2]) or grid[h, i, j] != PARTIAL:
+                continue
+            name = f"mask block at {block_name((h, i, j))} ({where})"
+            if not 0 <= place < len(stack):
+                raise Violation(name, f"an index below {len(stack)}", place)
+            expected = block_of(masks[h], int(i), int(j), *problem.blocks.of(direction))
+            expected = expected.T if direction == "dkv" else expected
+            expect_array(name, expected, np.asarray(stack[place], dtype=np.bool_))
+
+
+@judges("SCHED-5", KERNEL, heavy=True)
+def measure_unused_fetches(subject: Subject, problem: Problem) -> Measure | None:
+    """Blocks of the moving operands that are fetched and never used."""
+    worst: Measure | None = None
+    for schedule, _, where in schedules(subject, problem):
+        if schedule.runs.any():
+            for name in moving_operands(schedule):
+                count = len(unused_fetches(schedule.operands[name], schedule.runs))
+                if worst is None or count > worst.value:
+                    worst = Measure(count, 0, f"unused fetches of {name} ({where})")
+    return worst
+
+
+@judges("SCHED-6", KERNEL, heavy=True)
+def check_block_indices_in_range(subject: Subject, problem: Problem) -> None:
+    """Every index map names an existing block at every step."""
+    for schedule, shard, where in schedules(subject, problem):
+        heads, q_blocks, kv_blocks = expected_labels(problem, schedule.direction, shard).shape
+        kv_heads = max(1, problem.kv_heads // problem.shards.head)
+        sizes = {"q": (heads, q_blocks), "k": (kv_heads, kv_blocks), "v": (kv_heads, kv_blocks)}
+        for name, (first, second) in sizes.items():
+            if name in schedule.operands:
+                index = schedule.operands[name]
+                in_range(f"head index of {name} ({where})", index[:, 0], first)
+                in_range(f"block index of {name} ({where})", index[:, 1], second)
+        for name, index in schedule.outputs.items():
+            for axis, size in enumerate(schedule.output_blocks[name]):
+                in_range(f"output index of {name}, axis {axis} ({where})", index[:, axis], size)
+
+
+@judges("FETCH-1", KERNEL, heavy=True)
+def check_resident_blocks_are_not_fetched(subject: Subject, problem: Problem) -> None:
+    """No step copies a block that is in memory."""
+    for schedule, _, where in schedules(subject, problem):
+        for name, index in schedule.operands.items():
+            again = np.flatnonzero(schedule.copies_of(name) & ~fetches(index))
+            if len(again):
+                place = f"copy of {name} at step {again[0]} ({where})"
+                raise Violation(place, "none, the block is in memory", f"block {index[again[0]]}")
+
+
+def moving_operands(schedule: Schedule) -> tuple[str, ...]:
+    """The operands that change inside a row of the grid."""
+    names = ("q", "do") if schedule.direction == "dkv" else ("k", "v")
+    return tuple(name for name in names if name in schedule.operands)
+
+
+def worst_ratio(
+    subject: Subject, problem: Problem, directions: Iterable[Direction]
+) -> Measure | None:
+    """The largest ratio of fetches to the minimum over operands, directions and shards."""
+    worst: Measure | None = None
+    for direction in directions:
+        for shard in shards_of(problem):
+            schedule = subject.schedule(problem, direction, shard)
+            for name in moving_operands(schedule):
+                count, best = fetch_counts(schedule.operands[name], schedule.runs)
+                what = f"fetches of {name} ({place_name(direction, shard, problem)})"
+                if best and (worst is None or count / best > worst.ratio):
+                    worst = Measure(count, best, what)
+    return worst
+
+
+@judges("FETCH-2", KERNEL, heavy=True)
+def measure_forward_fetches(subject: Subject, problem: Problem) -> Measure | None:
+    """Fetches of k and v in the directions that visit kv blocks inside q blocks."""
+    forward = [d for d in subject.description.directions if d != "dkv"]
+    return worst_ratio(subject, problem, forward)
+
+
+@judges("FETCH-3", KERNEL, heavy=True)
+def measure_backward_fetches(subject: Subject, problem: Problem) -> Measure | None:
+    """Fetches of q and of the output gradient in dkv."""
+    return worst_ratio(subject, problem, [d for d in subject.description.directions if d == "dkv"])
+
+
+@judges("SHRINK-8", Domain(several_masks="never", shrink=True, kernel=True), heavy=True)
+def measure_fetches_of_shrunk_grids(subject: Subject, problem: Problem) -> Measure | None:
+    """Fetches of the moving operands in the shrunk grid of every direction."""
+    return worst_ratio(subject, problem, subject.description.directions)
+
+
+@judges("DYNAMIC-4", Domain(dynamic="always", kernel=True, q_shards="never"), heavy=True)
+def measure_dynamic_fetches(subject: Subject, problem: Problem) -> Measure | None:
+    """Fetches of the moving operands of run-time masks."""
+    return worst_ratio(subject, problem, subject.description.directions)
+
+
+def compare_outputs(
+    subject: Subject,
+    problem: Problem,
+    faults: Callable[[Schedule, str], Int32],
+    expected: str,
+    actual: str,
+) -> None:
+    """Raises `Violation` for the first output block with a fault."""
+    for schedule, _, where in schedules(subject, problem):
+        for output in schedule.outputs:
+            blocks = faults(schedule, output)
+            if len(blocks):
+                total = int(np.prod(schedule.output_blocks[output]))
+                place = f"block {tuple(int(k) for k in blocks[0])} of {output} ({where})"
+                raise Violation(place, expected, actual, (len(blocks), total))
+
+
+@judges("OUT-1", KERNEL, heavy=True)
+def check_initialised_before_accumulation(subject: Subject, problem: Problem) -> None:
+    """The accumulator is reset before the first running step of every output block."""
+    compare_outputs(
+        subject, problem, accumulates_uninitialised, "reset before it accumulates", "not reset"
+    )
+
+
+@judges("OUT-2", KERNEL, heavy=True)
+def check_written_after_accumulation(subject: Subject, problem: Problem) -> None:
+    """Every output block is stored after its last running step."""
+    compare_outputs(subject, problem, written_early, "stored after its last step", "stored before")
+
+
+@judges("OUT-3", KERNEL, heavy=True)
+def check_every_output_block_is_written(subject: Subject, problem: Problem) -> None:
+    """Every output block is stored, also where nothing is visible."""
+    compare_outputs(subject, problem, unwritten, "stored", "unwritten")
+
+
+@judges("OUT-4", KERNEL, heavy=True)
+def check_output_blocks_stay_in_one_piece(subject: Subject, problem: Problem) -> None:
+    """No output block is left and visited again."""
+    compare_outputs(subject, problem, revisited, "visited once", "visited again later")

@@ -1,0 +1,67 @@
+"""Checks of the SHARD clauses of the grid layout and of both layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.checks.check_labels import label_pair
+from conformance.checks.check_mask_info import compare_stored, in_range
+from conformance.domain import Domain
+from conformance.judge import expect_array, judges
+from conformance.problem import Problem
+from conformance.subject import Subject
+from conformance.views import expected_labels, local_info, place_name, shards_of
+from reference.mask_info import GridMaskInfo
+
+
+def compare_shards(subject: Subject, problem: Problem) -> None:
+    """Every shard has the labels and the stored blocks of its own part of the mask."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            expected, actual, where = label_pair(subject, problem, direction, shard)
+            expect_array(where, expected, actual)
+            compare_stored(subject, problem, direction, shard)
+
+
+@judges("SHARD-1", Domain(q_shards="always"))
+def check_q_shards(subject: Subject, problem: Problem) -> None:
+    """The arrays of every q shard describe its rows."""
+    compare_shards(subject, problem)
+
+
+@judges("SHARD-2", Domain(head_shards="always"))
+def check_head_shards(subject: Subject, problem: Problem) -> None:
+    """The arrays of every head shard describe its heads."""
+    compare_shards(subject, problem)
+
+
+@judges("SHARD-3", Domain(kv_shards="always"))
+def check_kv_shards(subject: Subject, problem: Problem) -> None:
+    """The arrays of every kv shard describe its columns."""
+    compare_shards(subject, problem)
+
+
+@judges("SHARD-4", Domain(q_shards="always", layout="grid"))
+def check_dkv_indices_are_local(subject: Subject, problem: Problem) -> None:
+    """``data_next`` of dkv stays inside the shard."""
+    if "dkv" not in subject.description.directions:
+        return
+    for shard in shards_of(problem):
+        info = local_info(subject, problem, "dkv", shard)
+        if isinstance(info, GridMaskInfo):
+            blocks = expected_labels(problem, "dkv", shard).shape[1]
+            where = f"data_next ({place_name('dkv', shard, problem)})"
+            in_range(where, info.data_next.astype(np.int32), blocks)
+
+
+@judges("SHARD-5", Domain(q_shards="always", layout="grid"))
+def check_stored_blocks_are_shared(subject: Subject, problem: Problem) -> None:
+    """``mask_next`` of every shard points into the one stack."""
+    for direction in subject.description.directions:
+        for shard in shards_of(problem):
+            info = local_info(subject, problem, direction, shard)
+            if info.mask_next is None or info.partial_mask_blocks is None:
+                continue
+            where = f"mask_next ({place_name(direction, shard, problem)})"
+            in_range(where, info.mask_next.astype(np.int32), len(info.partial_mask_blocks))
+            compare_stored(subject, problem, direction, shard)

@@ -1,0 +1,231 @@
+"""The command line: ``splash-conformance run | list | smoke | replay``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from conformance import checks, replay, report, runner
+from conformance.adapter import SHIPPED, Adapter, AdapterError, load
+from conformance.expectation import ExpectationError
+from conformance.judge import CHECKS
+from conformance.search import PROFILES
+from conformance.smoke import profiles_of, smoke
+from conformance.subject import Subject
+from conformance.text import finding_text
+from spec import all_clauses
+
+EXAMPLES = """\
+examples:
+  splash-conformance run jax                      judge the installed jax
+  splash-conformance run my_pkg.adapter:make      judge your own implementation
+  splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
+  splash-conformance run jax --profile deep --json report.json --junit report.xml
+  splash-conformance list                         every clause and its check
+  splash-conformance smoke ./adapter.py:Mine      does the adapter work at all?
+  splash-conformance replay FILE jax              run one saved problem again
+
+IMPL is a shipped adapter ({shipped}), package.module:attribute or path/to/file.py:attribute.
+exit codes: 0 conforms, 1 violation, 2 harness or adapter error, 3 stale expectation
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument errors in one line, with the nearest name that exists, and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the error and where help is."""
+        self.exit(2, f"{self.prog}: {message}\ntry: {self.prog} --help\n")
+
+
+def build_parser() -> Parser:
+    """The parser of the whole command line."""
+    shipped = ", ".join(SHIPPED)
+    parser = Parser(
+        prog="splash-conformance",
+        description="Judges splash attention implementations against the specification.",
+        epilog=EXAMPLES.format(shipped=shipped),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run the checks against an implementation")
+    run.add_argument("impl", metavar="IMPL", help=f"{shipped}, module:attr or file.py:attr")
+    run.add_argument(
+        "--profile", default="quick", choices=list(PROFILES), help="how much to try (default quick)"
+    )
+    run.add_argument(
+        "--clause", action="append", default=[], metavar="ID", help="only this clause (repeatable)"
+    )
+    run.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)")
+    run.add_argument(
+        "-n",
+        dest="workers",
+        type=int,
+        default=runner.default_workers(),
+        metavar="N",
+        help="processes (default: 2, or 1 on a single core)",
+    )
+    run.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
+    run.add_argument("--junit", type=Path, metavar="F", help="write the report as JUnit XML")
+    run.add_argument(
+        "--failures",
+        type=Path,
+        default=Path("splash-conformance-failures"),
+        metavar="DIR",
+        help="folder for replay files (default %(default)s)",
+    )
+    run.add_argument(
+        "--no-expectations", action="store_true", help="report known deviations as violations"
+    )
+    run.set_defaults(action=command_run)
+
+    listing = commands.add_parser("list", help="list clauses and their checks")
+    listing.add_argument("words", nargs="*", metavar="WORD", help="only clauses with these words")
+    listing.set_defaults(action=command_list)
+
+    smoking = commands.add_parser("smoke", help="call everything that an adapter declares once")
+    smoking.add_argument("impl", metavar="IMPL")
+    smoking.set_defaults(action=command_smoke)
+
+    again = commands.add_parser("replay", help="run one saved problem again")
+    again.add_argument("file", type=Path, metavar="FILE", help="a file of the failures folder")
+    again.add_argument("impl", metavar="IMPL")
+    again.set_defaults(action=command_replay)
+    return parser
+
+
+def fail(message: str) -> int:
+    """Prints one clear line and returns the exit code of a harness or adapter error."""
+    print(f"splash-conformance: {message}", file=sys.stderr)
+    return 2
+
+
+def check_clauses(names: Sequence[str]) -> None:
+    """Checks the names of clauses.
+
+    Raises:
+      ValueError: one does not exist; the message offers the nearest.
+    """
+    for name in names:
+        if name not in all_clauses():
+            near = difflib.get_close_matches(name.upper(), all_clauses(), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"--clause {name}: no such clause{hint}")
+        if not all_clauses()[name].is_checkable:
+            raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
+
+
+def ready(impl: str) -> tuple[Adapter, Subject]:
+    """Loads an adapter and runs the smoke test.
+
+    Raises:
+      AdapterError: it cannot be loaded, or cannot do what every run needs.
+    """
+    adapter = load(impl)
+    description, steps = smoke(adapter)
+    broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]
+    if description is None or broken:
+        step = broken[0]
+        raise AdapterError(f"{impl!r} fails its smoke test: {step.name}: {step.error}")
+    return adapter, Subject(adapter, description)
+
+
+def command_run(arguments: argparse.Namespace) -> int:
+    """``run``: judge an implementation."""
+    try:
+        check_clauses(arguments.clause)
+        _, subject = ready(arguments.impl)
+    except (ValueError, AdapterError, ExpectationError) as error:
+        return fail(str(error))
+    console = report.console_for()
+    run = report.Run(
+        implementation=arguments.impl,
+        version=subject.description.version,
+        profile=arguments.profile,
+        seed=arguments.seed,
+        command=runner.command_line(),
+    )
+    runner.execute(
+        run,
+        console,
+        clauses=arguments.clause,
+        workers=max(1, arguments.workers),
+        expectations=not arguments.no_expectations,
+        failures=arguments.failures,
+    )
+    report.print_run(run, console)
+    if arguments.json:
+        report.write_json(run, arguments.json)
+    if arguments.junit:
+        report.write_junit(run, arguments.junit)
+    return run.exit_code
+
+
+def command_list(arguments: argparse.Namespace) -> int:
+    """``list``: clauses with their checks."""
+    checks.load_all()
+    by_clause: dict[str, list[str]] = {}
+    for check in CHECKS.values():
+        by_clause.setdefault(check.clause_id, []).append(check.name)
+    words = [word.lower() for word in arguments.words]
+    for item in all_clauses().values():
+        names = ", ".join(by_clause.get(item.id, [])) or "—"
+        line = f"{item.id:<12} {item.status:<22} {item.kind:<11} {item.title}  [{names}]"
+        if all(word in line.lower() for word in words):
+            print(line)
+    return 0
+
+
+def command_smoke(arguments: argparse.Namespace) -> int:
+    """``smoke``: call everything that is declared once."""
+    try:
+        adapter = load(arguments.impl)
+    except AdapterError as error:
+        return fail(str(error))
+    description, steps = smoke(adapter)
+    if description is not None:
+        print(f"{description.name} {description.version}")
+        print(f"features: {', '.join(sorted(description.features))}")
+        print(f"profiles: {', '.join(profiles_of(description)) or 'none is complete'}")
+    for step in steps:
+        print(f"  {'ok  ' if not step.error else 'FAIL'} {step.name}")
+        if step.error:
+            print("       " + (step.trace or step.error).rstrip().replace("\n", "\n       "))
+    return 2 if any(step.error for step in steps) else 0
+
+
+def command_replay(arguments: argparse.Namespace) -> int:
+    """``replay``: run one saved problem again."""
+    try:
+        finding = replay.read(arguments.file)
+        _, subject = ready(arguments.impl)
+    except (replay.ReplayError, AdapterError) as error:
+        return fail(str(error))
+    again = replay.run(finding, subject)
+    name = f"{subject.description.name} {subject.description.version}"
+    if again is None:
+        print(f"{name}: {finding.clause} holds on this problem ({finding.check})")
+        return 0
+    print(finding_text(again, arguments.impl, str(arguments.file)))
+    print(f"\n{name}: still so")
+    return 0 if again.kind == "quality" else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the command ``splash-conformance``; returns the exit code."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        code: int = arguments.action(arguments)
+    except KeyboardInterrupt:
+        print("splash-conformance: interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Known deviations: what released implementations are known to do, by clause and problem.
+
+One file per implementation, ``expectations/<name>.toml``, with entries like::
+
+    [[deviation]]
+    id = "empty-shard"
+    clauses = ["CONV-2", "LABEL-1"]      # or ["*"]
+    kind = "crash"                       # crash or value
+    signature = "AssertionError"         # a part of the crash signature (crash only)
+    where = "unwritten"                  # a part of the place of the difference (value only)
+    when = ["static", "empty_q_shard"]   # predicates that all hold (conformance/predicates.py)
+    versions = ["0.4.31", "0.12.0.1"]    # first and last version that was seen to have it
+    vector = "empty-first-q-shard"       # a fixed problem that shows it
+    reason = "…"
+
+A deviation is reported in its own column, never as a pass. If its vector no longer fails it is stale.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from conformance.adapter import Description
+from conformance.predicates import PREDICATES
+from conformance.problem import Problem
+from conformance.verdict import Finding
+from spec import all_clauses
+
+
+class ExpectationError(ValueError):
+    """An expectation file is malformed; the message names file, entry and field."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One known deviation; see the module for the fields."""
+
+    id: str
+    clauses: tuple[str, ...]
+    kind: str
+    when: tuple[str, ...]
+    versions: tuple[str, str]
+    reason: str
+    vector: str = ""
+    signature: str = ""
+    where: str = ""
+
+    def covers_clause(self, clause_id: str) -> bool:
+        """Whether the deviation is about a clause."""
+        return "*" in self.clauses or clause_id in self.clauses
+
+    def covers(self, finding: Finding, problem: Problem) -> bool:
+        """Whether a finding is this deviation."""
+        return (
+            self.covers_clause(finding.clause)
+            and finding.kind == self.kind
+            and self.signature in finding.signature
+            and self.where in finding.where
+            and all(PREDICATES[name](problem) for name in self.when)
+        )
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Numbers of a version, for ordering (local and pre-release parts are ignored)."""
+    return tuple(int(n) for n in re.findall(r"\d+", version.split("+")[0].split(".dev")[0])[:5])
+
+
+def load(description: Description, folder: Path | None = None) -> list[Deviation]:
+    """Known deviations of the version that is being tested.
+
+    Args:
+      description: name and version of the implementation.
+      folder: where the files are; the shipped ones if None.
+
+    Raises:
+      ExpectationError: the file is malformed.
+    """
+    path = (folder or Path(__file__).parent / "expectations") / f"{description.name}.toml"
+    if not path.is_file():
+        return []
+    version = version_key(description.version)
+    return [
+        item
+        for item in parse(path)
+        if version_key(item.versions[0]) <= version <= version_key(item.versions[1])
+    ]
+
+
+def parse(path: Path) -> list[Deviation]:
+    """All deviations of a file.
+
+    Raises:
+      ExpectationError: not TOML, missing or unknown fields, unknown clauses or predicates.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ExpectationError(f"{path.name}: {error}") from None
+    return [
+        _entry(entry, f"{path.name}, deviation {n + 1}")
+        for n, entry in enumerate(data.get("deviation", []))
+    ]
+
+
+def _entry(entry: dict[str, Any], where: str) -> Deviation:
+    try:
+        item = Deviation(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
+    except TypeError as error:
+        raise ExpectationError(f"{where}: {error}") from None
+    unknown = set(item.clauses) - {"*"} - all_clauses().keys()
+    if unknown:
+        raise ExpectationError(f"{where}: unknown clauses {sorted(unknown)}")
+    if set(item.when) - PREDICATES.keys():
+        raise ExpectationError(f"{where}: unknown predicates {sorted(set(item.when) - set(PREDICATES))}")
+    if item.kind not in ("crash", "value"):
+        raise ExpectationError(f"{where}: kind must be 'crash' or 'value', got {item.kind!r}")
+    if len(item.versions) != 2:
+        raise ExpectationError(f"{where}: versions must be [first, last]")
+    return item
+
+
+def mark(finding: Finding, problem: Problem, deviations: Sequence[Deviation]) -> Finding:
+    """The finding with the id of the deviation that covers it, if any."""
+    for item in deviations:
+        if item.covers(finding, problem):
+            return replace(finding, deviation=item.id)
+    return finding

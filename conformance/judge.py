@@ -1,0 +1,180 @@
+"""Checks, and how a check is run against an implementation until its verdict.
+
+A check is a function ``(subject, problem) -> None | Measure`` that carries the id of the one clause it
+judges and the space of problems it is about. It reports a violation by raising `Violation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conformance.domain import Domain
+from conformance.problem import Problem
+from conformance.subject import Subject
+from spec import Clause, clause
+
+
+class Violation(Exception):
+    """An implementation contradicts a clause on one problem.
+
+    Attributes:
+      where: array, direction, shard and place of the first difference.
+      expected, actual: what the clause asks for and what was found, as text.
+      differing: number of places that differ, of how many.
+    """
+
+    def __init__(
+        self, where: str, expected: object, actual: object, differing: tuple[int, int] | None = None
+    ) -> None:
+        self.where = where
+        self.expected = str(expected)
+        self.actual = str(actual)
+        self.differing = differing
+        count = f" ({differing[0]} of {differing[1]} differ)" if differing else ""
+        super().__init__(f"{where}: expected {self.expected}, got {self.actual}{count}")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of a quality clause on one problem.
+
+    Attributes:
+      value: what was measured.
+      best: the smallest value possible; 0 means that any excess counts.
+      what: what is measured, with its place.
+    """
+
+    value: float
+    best: float
+    what: str
+
+    @property
+    def ratio(self) -> float:
+        """``value / best``; a best of 0 counts as 1 in both."""
+        return self.value / self.best if self.best else 1.0 + self.value
+
+
+CheckFunction = Callable[[Subject, Problem], Measure | None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A registered check.
+
+    Attributes:
+      clause_id: the clause it judges.
+      function: the check itself.
+      domain: the problems it is about.
+      heavy: it builds or traces kernels; fewer problems are tried.
+    """
+
+    clause_id: str
+    function: CheckFunction
+    domain: Domain
+    heavy: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        return self.function.__name__
+
+    @property
+    def module(self) -> str:
+        """Module that it stands in."""
+        return self.function.__module__
+
+    @property
+    def clause(self) -> Clause:
+        """The clause it judges."""
+        return clause(self.clause_id)
+
+    def missing(self, subject: Subject) -> list[str]:
+        """Features that the clause needs and the implementation does not declare."""
+        needed = self.clause.features
+        return sorted(set(needed) - subject.description.features)
+
+
+#: All checks by function name, in the order of their modules.
+CHECKS: dict[str, Check] = {}
+
+
+def judges(
+    clause_id: str, domain: Domain | None = None, *, heavy: bool = False
+) -> Callable[[CheckFunction], CheckFunction]:
+    """Registers a check of one clause.
+
+    Args:
+      clause_id: an id of the specification.
+      domain: the problems that the check is about; every kind of problem if None.
+      heavy: the check builds or traces kernels.
+
+    Raises:
+      KeyError: unknown id.
+      ValueError: another check has the name already.
+    """
+    clause(clause_id)
+
+    def register(function: CheckFunction) -> CheckFunction:
+        name = function.__name__
+        if name in CHECKS and CHECKS[name].module != function.__module__:
+            raise ValueError(f"two checks are called {name}")
+        CHECKS[name] = Check(clause_id, function, domain or Domain(), heavy)
+        return function
+
+    return register
+
+
+def _short(value: Any) -> str:
+    """A value as text that fits a report."""
+    if isinstance(value, np.ndarray):
+        text = np.array2string(value, separator=" ", threshold=64, max_line_width=100)
+        return text if value.size <= 64 else f"{text} (shape {value.shape})"
+    return str(value)
+
+
+def expect(where: str, expected: object, actual: object) -> None:
+    """Raises `Violation` unless two plain values are equal."""
+    if expected != actual:
+        raise Violation(where, _short(expected), _short(actual))
+
+
+def expect_array(where: str, expected: NDArray[Any], actual: object) -> None:
+    """Raises `Violation` unless an array has the expected shape and values (any integer type)."""
+    found = np.asarray(actual)
+    if found.shape != expected.shape:
+        raise Violation(f"{where}: shape", expected.shape, found.shape)
+    wrong = np.argwhere(np.asarray(found != expected))
+    if len(wrong) == 0:
+        return
+    first = tuple(int(k) for k in wrong[0])
+    if expected.size <= 64 and expected.dtype != np.bool_:
+        raise Violation(where, _short(expected), _short(found), (len(wrong), expected.size))
+    place = f"{where}[{', '.join(map(str, first))}]"
+    raise Violation(place, expected[first], found[first], (len(wrong), expected.size))
+
+
+def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> None:
+    """Raises `Violation` unless a call refuses its input with an error that names an argument.
+
+    Args:
+      where: what was wrong with the input.
+      names: words of which the message must contain one.
+      call: the call that must raise.
+    """
+    wanted = f"an error that names {' or '.join(names)}"
+    try:
+        result = call()
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:
+        message = str(error).lower()
+        if not any(name.lower() in message for name in names):
+            text = " ".join(str(error).split())[:200] or "no message"
+            raise Violation(where, wanted, f"{type(error).__name__} with {text!r}") from error
+        return
+    raise Violation(where, wanted, f"no error, but a {type(result).__name__}")

@@ -1,0 +1,148 @@
+"""Pytest plugin: collects the checks and runs them against one implementation.
+
+Loaded by name, never automatically::
+
+    pytest -p conformance.plugin --pyargs conformance.checks --splash-impl jax -n 2
+
+Ordinary pytest selection (``-k``, node ids, ``-x``) works. ``splash-conformance run`` uses this plugin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance import checks
+from conformance.adapter import AdapterError, load
+from conformance.expectation import Deviation, ExpectationError
+from conformance.expectation import load as load_expectations
+from conformance.judge import CHECKS, Check
+from conformance.search import PROFILES, run_check
+from conformance.subject import Subject
+from conformance.text import outcome_text
+from conformance.verdict import Outcome
+
+PROPERTY = "splash_outcome"
+
+
+class CheckFailed(Exception):
+    """A check found a violation; its outcome is the report."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        super().__init__(f"{outcome.clause} is violated")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the ``--splash-*`` options."""
+    group = parser.getgroup("splash", "splash attention conformance")
+    group.addoption("--splash-impl", metavar="IMPL", help="implementation to judge (required)")
+    group.addoption(
+        "--splash-profile", default="quick", choices=sorted(PROFILES), help="how much to try"
+    )
+    group.addoption("--splash-seed", type=int, default=0, help="seed of the search (default 0)")
+    group.addoption(
+        "--splash-clause", action="append", default=[], metavar="ID", help="only these clauses"
+    )
+    group.addoption(
+        "--splash-no-expectations", action="store_true", help="ignore known deviations"
+    )
+
+
+class Session:
+    """What all checks of one process share: the implementation and its known deviations."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        impl = config.getoption("--splash-impl")
+        if not impl:
+            raise pytest.UsageError("--splash-impl is required: a shipped name or module:attribute")
+        try:
+            adapter = load(impl)
+            description = adapter.describe()
+            self.deviations: list[Deviation] = (
+                []
+                if config.getoption("--splash-no-expectations")
+                else load_expectations(description)
+            )
+        except (AdapterError, ExpectationError) as error:
+            raise pytest.UsageError(str(error)) from error
+        self.subject = Subject(adapter, description)
+        self.profile = PROFILES[config.getoption("--splash-profile")]
+        self.seed = int(config.getoption("--splash-seed"))
+
+
+SESSION = pytest.StashKey[Session]()
+
+
+def session_of(config: pytest.Config) -> Session:
+    """The shared session, made on first use."""
+    if SESSION not in config.stash:
+        config.stash[SESSION] = Session(config)
+    return config.stash[SESSION]
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collects the files of `conformance.checks`, and nothing else."""
+    home = Path(checks.__file__).parent
+    if file_path.parent == home and file_path.stem in checks.MODULES:
+        made: pytest.Collector = CheckFile.from_parent(parent, path=file_path)
+        return made
+    return None
+
+
+class CheckFile(pytest.File):
+    """One chapter of checks."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """The checks of the file, restricted to the wanted clauses."""
+        checks.load_all()
+        wanted = set(self.config.getoption("--splash-clause"))
+        for check in CHECKS.values():
+            mine = check.module.rsplit(".", 1)[1] == self.path.stem
+            if mine and (not wanted or check.clause_id in wanted):
+                yield CheckItem.from_parent(self, name=check.name, check=check)
+
+
+class CheckItem(pytest.Item):
+    """One check, as a pytest item."""
+
+    def __init__(self, *, check: Check, **more: Any) -> None:
+        super().__init__(**more)
+        self.check = check
+        # Heavy checks of one domain draw the same problems: in one process they share their kernels.
+        group = f"kernels-{check.domain.dynamic}" if check.heavy else check.name
+        self.add_marker(pytest.mark.xdist_group(group))
+        self.keywords[check.clause_id] = True
+
+    def runtest(self) -> None:
+        """Runs the check and turns its verdict into pytest's."""
+        session = session_of(self.config)
+        outcome = run_check(
+            self.check, session.subject, session.profile, session.seed, session.deviations
+        )
+        self.user_properties.append((PROPERTY, json.dumps(outcome.to_json())))
+        if outcome.status == "n/a":
+            pytest.skip(f"n/a: {outcome.reason}")
+        if outcome.status == "violates":
+            raise CheckFailed(outcome)
+        if outcome.stale:
+            raise CheckFailed(outcome)
+        if outcome.status == "known deviation":
+            ids = sorted({f.deviation for f in outcome.findings if f.deviation})
+            pytest.xfail(f"known deviation: {', '.join(ids)}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The violation as a report, other errors as pytest shows them."""
+        if isinstance(excinfo.value, CheckFailed):
+            impl = str(self.config.getoption("--splash-impl"))
+            return outcome_text(excinfo.value.outcome, impl)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[os.PathLike[str], int | None, str]:
+        """Where the check stands, and what it judges."""
+        return self.path, None, f"{self.check.clause_id}: {self.check.name}"

@@ -1,0 +1,118 @@
+"""Named properties of problems: the vocabulary of expectation files and of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from conformance.mask_json import kind_of
+from conformance.problem import Problem
+from reference.blocks import Int32, labels
+from reference.mask_info import DIRECTIONS
+
+Predicate = Callable[[Problem], bool]
+PREDICATES: dict[str, Predicate] = {}
+
+
+def predicate(function: Predicate) -> Predicate:
+    """Registers a predicate under its function name."""
+    PREDICATES[function.__name__] = function
+    return function
+
+
+def label_grids(problem: Problem) -> Int32:
+    """Labels of every head at the forward block sizes, ``[heads, q blocks, kv blocks]``."""
+    return np.stack([labels(m, problem.blocks.q, problem.blocks.kv) for m in problem.head_masks])
+
+
+def _shard_parts(problem: Problem) -> list[Int32]:
+    return np.split(label_grids(problem), problem.shards.q, axis=1)
+
+
+@predicate
+def dynamic(problem: Problem) -> bool:
+    """The mask's values are known only at run time."""
+    return problem.dynamic
+
+
+@predicate
+def static(problem: Problem) -> bool:
+    """The mask is known in advance."""
+    return not problem.dynamic
+
+
+@predicate
+def several_q_shards(problem: Problem) -> bool:
+    """The queries are sharded."""
+    return problem.shards.q > 1
+
+
+@predicate
+def several_masks(problem: Problem) -> bool:
+    """The heads have more than one mask."""
+    return not problem.single_mask
+
+
+@predicate
+def single_mask(problem: Problem) -> bool:
+    """All heads have the same mask."""
+    return problem.single_mask
+
+
+@predicate
+def empty_q_shard(problem: Problem) -> bool:
+    """Some q shard sees nothing at all, in every head."""
+    return any(not part.any() for part in _shard_parts(problem))
+
+
+@predicate
+def empty_q_block(problem: Problem) -> bool:
+    """Some head has a q block that sees nothing."""
+    return bool((label_grids(problem) == 0).all(axis=2).any())
+
+
+@predicate
+def empty_mask(problem: Problem) -> bool:
+    """Some head sees nothing at all."""
+    return bool((label_grids(problem) == 0).all(axis=(1, 2)).any())
+
+
+@predicate
+def no_partial_block(problem: Problem) -> bool:
+    """In some direction no block of any head is partial."""
+    return any(
+        not any((labels(m, *problem.blocks.of(d)) == 1).any() for m in set(problem.head_masks))
+        for d in DIRECTIONS
+    )
+
+
+@predicate
+def unlimited_window(problem: Problem) -> bool:
+    """Some mask contains a local mask without a limit on either side."""
+
+    def found(obj: object) -> bool:
+        if not isinstance(obj, dict):
+            return False
+        mine = obj.get("kind") == "local" and obj["left"] is None and obj["right"] is None
+        return mine or any(found(part) for part in obj.values())
+
+    return any(found(m) for m in problem.to_json()["masks"])
+
+
+@predicate
+def empty_row(problem: Problem) -> bool:
+    """Some query sees nothing."""
+    return any(bool((~mask.dense().any(axis=1)).any()) for mask in set(problem.head_masks))
+
+
+def describe_labels(problem: Problem) -> str:
+    """Which labels occur, as ``empty+partial+full``; for coverage figures."""
+    names = ("empty", "partial", "full")
+    present = np.unique(label_grids(problem))
+    return "+".join(names[int(label)] for label in present)
+
+
+def mask_kinds(problem: Problem) -> list[str]:
+    """The kinds of the masks of a problem, without repetition."""
+    return sorted({kind_of(expr) for expr in problem.masks})

@@ -1,0 +1,73 @@
+"""Replay files: one failing problem, enough to run its check again without any search."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from conformance import checks
+from conformance.judge import CHECKS
+from conformance.problem import Problem
+from conformance.search import evaluate
+from conformance.subject import Subject
+from conformance.verdict import Finding
+
+FORMAT = 1
+
+
+class ReplayError(ValueError):
+    """A replay file cannot be used; the message names file and reason."""
+
+
+def save(finding: Finding, folder: Path, implementation: str, version: str) -> Path:
+    """Writes a finding into a folder and returns the file.
+
+    Args:
+      finding: what to save.
+      folder: created if missing.
+      implementation, version: where it was found, for the reader.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    problem = Problem.from_json(finding.problem)
+    path = folder / f"{finding.clause}-{finding.check}-{problem.key[:8]}.json"
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "found_in": {"implementation": implementation, "version": version},
+        "finding": asdict(finding),
+    }
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> Finding:
+    """The finding of a replay file.
+
+    Raises:
+      ReplayError: missing, not JSON, another format, unknown check or an invalid problem.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReplayError(f"{path}: cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ReplayError(f"{path}: is not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ReplayError(f"{path}: is not a replay file of format {FORMAT}")
+    try:
+        finding = Finding(**data["finding"])
+        Problem.from_json(finding.problem)
+    except (KeyError, TypeError) as error:
+        raise ReplayError(f"{path}: is incomplete: {error}") from None
+    except ValueError as error:
+        raise ReplayError(f"{path}: {error}") from None
+    checks.load_all()
+    if finding.check not in CHECKS:
+        raise ReplayError(f"{path}: unknown check {finding.check!r}")
+    return finding
+
+
+def run(finding: Finding, subject: Subject) -> Finding | None:
+    """Runs the check of a finding again on its problem; None if nothing is wrong any more."""
+    return evaluate(CHECKS[finding.check], subject, Problem.from_json(finding.problem))

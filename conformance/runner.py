@@ -1,0 +1,175 @@
+"""Runs the checks through pytest and collects their outcomes, with a live progress bar."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from conformance import checks
+from conformance.plugin import PROPERTY
+from conformance.replay import save
+from conformance.report import Run
+from conformance.verdict import Outcome
+
+
+class Collector:
+    """Pytest plugin that listens to reports, of this process and of xdist workers."""
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self.run = run
+        self.progress = progress
+        self.task = progress.add_task("collecting", total=None)
+        self.failing = 0
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Without workers: the number of checks."""
+        if session.items:
+            self.progress.update(self.task, total=len(session.items), description="checking")
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        """With workers: the number of checks."""
+        del node
+        self.progress.update(self.task, total=len(ids), description="checking")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Takes the outcome out of a report; a failure without one is an error of the harness."""
+        found = [json.loads(str(v)) for k, v in report.user_properties if k == PROPERTY]
+        if report.when == "call":
+            if found:
+                self._take(Outcome.from_json(found[-1]))
+            elif report.failed:
+                self.run.errors.append(f"{report.nodeid}: {_last_line(report.longreprtext)}")
+            self.progress.advance(self.task)
+        elif report.failed:
+            self.run.errors.append(f"{report.nodeid} ({report.when}): {_last_line(report.longreprtext)}")
+
+    def _take(self, outcome: Outcome) -> None:
+        self.run.outcomes.append(outcome)
+        self.failing += outcome.status == "violates"
+        note = f"checking, {self.failing} violated" if self.failing else "checking"
+        self.progress.update(self.task, description=note)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A check that cannot be collected is an error of the harness."""
+        if report.failed:
+            self.run.errors.append(f"{report.nodeid}: {_last_line(str(report.longrepr))}")
+
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        """An error inside pytest or a worker."""
+        self.run.errors.append(_last_line(str(excrepr)))
+
+    def pytest_keyboard_interrupt(self, excinfo: object) -> None:
+        """Ctrl-C: what was found so far is reported."""
+        del excinfo
+        self.run.complete = False
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.strip().split("\n") if line.strip()]
+    return lines[-1].strip() if lines else "failed without a message"
+
+
+def pytest_arguments(run: Run, clauses: Sequence[str], workers: int, expectations: bool) -> list[str]:
+    """Arguments of the pytest run, independent of any configuration of the current folder."""
+    home = Path(checks.__file__).parent
+    arguments = [
+        str(home),
+        f"--rootdir={home}",
+        f"--confcutdir={home}",
+        "-c",
+        os.devnull,
+        "-p",
+        "conformance.plugin",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:terminal",
+        "-p",
+        "no:doctest",
+        "--import-mode=importlib",
+        f"--splash-impl={run.implementation}",
+        f"--splash-profile={run.profile}",
+        f"--splash-seed={run.seed}",
+    ]
+    arguments += [f"--splash-clause={clause}" for clause in clauses]
+    if not expectations:
+        arguments.append("--splash-no-expectations")
+    if workers > 1:
+        arguments += ["-n", str(workers), "--dist=loadgroup", "--max-worker-restart=0"]
+    else:
+        arguments += ["-p", "no:xdist"]
+    return arguments
+
+
+def execute(
+    run: Run,
+    console: Console,
+    *,
+    clauses: Sequence[str] = (),
+    workers: int = 1,
+    expectations: bool = True,
+    failures: Path,
+) -> None:
+    """Runs all checks and fills ``run``.
+
+    Args:
+      run: what to run; receives outcomes, errors and replay files.
+      console: where the progress bar goes; nothing is drawn where it is not a terminal.
+      clauses: only these clauses; all if empty.
+      workers: processes.
+      expectations: take known deviations into account.
+      failures: folder for replay files.
+    """
+    start = time.perf_counter()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        collector = Collector(run, progress)
+        arguments = pytest_arguments(run, clauses, workers, expectations)
+        try:
+            code = pytest.main(arguments, plugins=[collector])
+        except KeyboardInterrupt:
+            code = pytest.ExitCode.INTERRUPTED
+    if code == pytest.ExitCode.INTERRUPTED:
+        run.complete = False
+    elif code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) and not run.errors:
+        run.errors.append("pytest could not run the checks, see above")
+    order = {module: n for n, module in enumerate(checks.MODULES)}
+    run.outcomes.sort(key=lambda o: (o.chapter, order.get(o.check, 0), _number(o.clause)))
+    run.seconds = time.perf_counter() - start
+    for outcome in run.outcomes:
+        for n, finding in enumerate(outcome.findings):
+            if finding.kind != "quality":
+                path = save(finding, failures, run.implementation, run.version)
+                run.replays[outcome.check, n] = _relative(path)
+
+
+def _number(clause_id: str) -> tuple[str, int]:
+    name, number = clause_id.rsplit("-", 1)
+    return name, int(number)
+
+
+def _relative(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def default_workers() -> int:
+    """Two processes where there are two cores: more would spend their time on imports."""
+    return min(2, os.cpu_count() or 1)
+
+
+def command_line() -> str:
+    """The command that is running, for reports."""
+    return " ".join(["splash-conformance", *sys.argv[1:]])

@@ -1,0 +1,262 @@
+"""Runs one check against an implementation: fixed problems first, then a search, then shrinking."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity
+
+from conformance.domain import acceptable
+from conformance.expectation import Deviation, mark
+from conformance.judge import Check, Measure, Violation
+from conformance.problem import Problem
+from conformance.subject import Crash, Subject
+from conformance.vectors import Vector, vectors
+from conformance.verdict import Finding, Kind, Outcome, Status
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is tried.
+
+    Attributes:
+      examples: problems a check draws.
+      heavy_examples: problems a check that builds kernels draws.
+      shrinks: further problems tried to make a failing one smaller (a quarter for heavy checks).
+      variants: try fixed problems in every layout and shrink option.
+    """
+
+    examples: int
+    heavy_examples: int
+    shrinks: int
+    variants: bool
+
+
+PROFILES: dict[str, Profile] = {
+    "quick": Profile(examples=60, heavy_examples=12, shrinks=200, variants=False),
+    "ci": Profile(examples=300, heavy_examples=60, shrinks=400, variants=True),
+    "deep": Profile(examples=2000, heavy_examples=300, shrinks=1000, variants=True),
+}
+
+
+class _Found(Exception):
+    """Tells Hypothesis that a problem fails."""
+
+
+def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "") -> Finding | None:
+    """Runs a check on one problem.
+
+    Returns:
+      What is wrong (or a quality figure), None if nothing is.
+    """
+
+    def finding(kind: Kind, where: str, expected: str, actual: str, **more: str) -> Finding:
+        data = problem.to_json()
+        return Finding(
+            check.clause_id, check.name, kind, data, where, expected, actual, vector=vector, **more
+        )
+
+    try:
+        measure = check.function(subject, problem)
+    except Violation as wrong:
+        differing = wrong.differing
+        detail = f"{differing[0]} of {differing[1]} places differ" if differing else ""
+        return finding("value", wrong.where, wrong.expected, wrong.actual, detail=detail)
+    except Crash as crash:
+        return finding(
+            "crash",
+            crash.phase,
+            "no error on a valid problem",
+            str(crash),
+            signature=crash.signature,
+            detail=crash.trace,
+        )
+    if isinstance(measure, Measure) and measure.ratio > 1:
+        times = f" ({measure.ratio:.2f} times the minimum)" if measure.best else ""
+        found = finding("quality", measure.what, f"{measure.best:g}", f"{measure.value:g}{times}")
+        return replace(found, ratio=measure.ratio)
+    return None
+
+
+class _Search:
+    """State of the search of one check."""
+
+    def __init__(
+        self, check: Check, subject: Subject, profile: Profile, deviations: Sequence[Deviation]
+    ) -> None:
+        self.check = check
+        self.subject = subject
+        self.examples = profile.heavy_examples if check.heavy else profile.examples
+        self.shrinks = profile.shrinks // 4 if check.heavy else profile.shrinks
+        self.variants = profile.variants
+        self.deviations = deviations
+        self.seen: dict[str, Finding | None] = {}
+        self.left = 0
+
+    def look(self, problem: Problem, vector: str = "") -> Finding | None:
+        """Evaluates a problem once."""
+        if problem.key not in self.seen:
+            found = evaluate(self.check, self.subject, problem, vector)
+            if found is not None:
+                found = mark(found, problem, self.deviations)
+            self.seen[problem.key] = found
+        return self.seen[problem.key]
+
+    def try_vectors(self) -> None:
+        """Looks at every fixed problem of the domain."""
+        for item, problem in domain_vectors(self.check, self.subject, self.variants):
+            self.look(problem, item.name)
+
+    def hunt(self, kind: Kind, seed: int) -> None:
+        """Draws problems, and shrinks the first one that fails in the given way."""
+        if self.check.domain.only:
+            return
+        self.left = self.examples
+        failing = False
+
+        def test(problem: Problem) -> None:
+            nonlocal failing
+            if problem.key not in self.seen:
+                if self.left <= 0:
+                    return
+                self.left -= 1
+            found = self.look(problem)
+            if found is not None and found.kind == kind and not found.deviation:
+                if not failing:
+                    failing, self.left = True, self.shrinks
+                raise _Found
+
+        wrapped = hypothesis.given(self.check.domain.strategy(self.subject.description))(test)
+        run = hypothesis.seed(seed)(_settings(self.examples)(wrapped))
+        try:
+            run()
+        except _Found:
+            pass
+        except hypothesis.errors.Unsatisfiable:
+            pass  # the domain is empty for this implementation
+
+    def findings(self) -> list[Finding]:
+        """The smallest finding of every kind, cause and deviation; the worst quality figure."""
+        best: dict[tuple[str, ...], Finding] = {}
+        for found in self.seen.values():
+            if found is None:
+                continue
+            key = (found.kind, found.signature, found.deviation)
+            if key not in best or _order(found) < _order(best[key]):
+                best[key] = found
+        return sorted(best.values(), key=lambda f: (bool(f.deviation), f.kind, f.size))
+
+
+def _order(found: Finding) -> tuple[Any, ...]:
+    if found.kind == "quality":
+        return (-found.ratio, found.size)
+    return (0.0, found.size)
+
+
+def _settings(examples: int) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+
+
+def domain_vectors(
+    check: Check, subject: Subject, every_variant: bool
+) -> list[tuple[Vector, Problem]]:
+    """The fixed problems of a check's domain that the implementation can be given.
+
+    Args:
+      check: whose domain.
+      subject: the implementation.
+      every_variant: every layout and shrink option of each problem, instead of the first that fits.
+    """
+    description = subject.description
+    space = check.domain.space(description)
+    tiny = min(space.block_q) == min(space.block_kv) == 1
+    sizes = (space.block_q[-2], space.block_kv[-2]) if tiny else (space.block_q[0], space.block_kv[0])
+    if check.domain.rectangular:
+        sizes = (sizes[0], space.block_kv[1])
+    result = []
+    for item, problem in vectors(*sizes, tiny, check.domain.only):
+        for layout, shrink in itertools.product(space.layouts, space.shrink):
+            varied = problem.but(layout=layout, shrink=shrink)
+            fits = acceptable(varied, description, check.domain.kernel)
+            if fits and check.domain.contains(varied):
+                result.append((item, varied))
+                if not every_variant:
+                    break
+    return result
+
+
+def run_check(
+    check: Check,
+    subject: Subject,
+    profile: Profile,
+    seed: int,
+    deviations: Sequence[Deviation] = (),
+) -> Outcome:
+    """The verdict of one check.
+
+    Args:
+      check: what to run.
+      subject: the implementation.
+      profile: how much to try.
+      seed: of the search; the same seed tries the same problems.
+      deviations: known deviations of this version.
+    """
+    start = time.perf_counter()
+    outcome = Outcome(check.clause_id, check.name, check.clause.chapter, "conforms")
+    missing = check.missing(subject)
+    if missing:
+        return replace(outcome, status="n/a", reason=f"not declared: {', '.join(missing)}")
+    search = _Search(check, subject, profile, deviations)
+    search.try_vectors()
+    search.hunt("value", seed)
+    if not any(f and f.kind == "value" and not f.deviation for f in search.seen.values()) and any(
+        f and f.kind == "crash" and not f.deviation for f in search.seen.values()
+    ):
+        search.hunt("crash", seed)
+    outcome.examples = len(search.seen)
+    outcome.findings = search.findings()
+    outcome.stale = stale_deviations(check, search, deviations)
+    outcome.status = _status(outcome)
+    if not search.seen:
+        outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
+    outcome.seconds = time.perf_counter() - start
+    return outcome
+
+
+def _status(outcome: Outcome) -> Status:
+    if outcome.of_kind("value", "crash"):
+        return "violates"
+    return "known deviation" if any(f.deviation for f in outcome.findings) else "conforms"
+
+
+def stale_deviations(
+    check: Check, search: _Search, deviations: Sequence[Deviation]
+) -> list[str]:
+    """Known deviations whose fixed problem belongs to this check and no longer fails."""
+    failing = {
+        (found.deviation, found.vector)
+        for found in search.seen.values()
+        if found is not None and found.deviation
+    }
+    tried = {item.name for item, _ in domain_vectors(check, search.subject, search.variants)}
+    return [
+        item.id
+        for item in deviations
+        if item.vector in tried
+        and check.clause_id in item.clauses
+        and (item.id, item.vector) not in failing
+    ]

@@ -1,0 +1,78 @@
+"""A short run through everything that an adapter declares, before it is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conformance.adapter import PROFILES, Adapter, Description
+from conformance.problem import BlockSizes, Problem
+from conformance.subject import Crash, Subject
+from reference.masks import Causal
+from reference.sharding import Shard
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of the smoke test: its name and what went wrong ("" if nothing)."""
+
+    name: str
+    error: str = ""
+    trace: str = ""
+
+
+def simplest_problem(description: Description) -> Problem:
+    """Causal attention over 2 × 2 blocks at the smallest block sizes of the kernel."""
+    q, kv = description.kernel_block_multiples
+    q, kv = max(q, 2), max(kv, 2)
+    dynamic = not description.offers("static")
+    return Problem(2 * q, 2 * kv, (Causal(),), BlockSizes(q, kv), dynamic=dynamic)
+
+
+def smoke(adapter: Adapter) -> tuple[Description | None, list[Step]]:
+    """Calls every declared part of an adapter once, on the simplest problem.
+
+    Returns:
+      The description (None if it could not be had), and the steps in order; after `describe` or
+      `prepare` fail nothing else is tried.
+    """
+    try:
+        description = adapter.describe()
+    except Exception as error:
+        return None, [Step("describe", f"{type(error).__name__}: {error}")]
+    if not isinstance(description, Description):
+        return None, [Step("describe", f"must return a Description, not {type(description).__name__}")]
+    steps = [Step("describe")]
+    subject = Subject(adapter, description)
+    problem = simplest_problem(description)
+    for name, call in _calls(subject, problem):
+        try:
+            call()
+            steps.append(Step(name))
+        except Crash as crash:
+            steps.append(Step(name, str(crash), crash.trace))
+            if name == "prepare":
+                break
+    return description, steps
+
+
+def _calls(subject: Subject, problem: Problem):  # type: ignore[no-untyped-def]
+    description = subject.description
+    yield "prepare", lambda: subject.prepare(problem)
+    if description.offers("masks"):
+        yield (
+            "mask",
+            lambda: subject.call("mask", lambda: subject.prepare(problem).mask(0)[0:1, 0:1]),
+        )
+    for direction in description.directions:
+        if description.offers("mask_info"):
+            yield f"mask_info({direction})", lambda d=direction: subject.mask_info(problem, d)
+        if description.offers("schedule"):
+            yield (
+                f"schedule({direction})",
+                lambda d=direction: subject.schedule(problem, d, Shard()),
+            )
+
+
+def profiles_of(description: Description) -> list[str]:
+    """The profiles whose features are all declared."""
+    return [name for name, features in PROFILES.items() if description.offers(*features)]

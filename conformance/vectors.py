@@ -1,0 +1,163 @@
+"""Fixed problems that every run tries first, each with the class of bugs that it looks for.
+
+They are the boundary cases that random search meets rarely: wholly empty or full parts, single visible
+entries, index values around the ends of the small integer types. Sizes are given in blocks and scale with
+the block sizes that an implementation can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from conformance.mask_json import Blocks, Random
+from conformance.problem import BlockSizes, Problem
+from reference.mask_info import Shards
+from reference.masks import Causal, ChunkedCausal, Expr, Full, Local
+
+Build = Callable[[int, int], Problem]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A fixed problem.
+
+    Attributes:
+      name: for reports and expectation files.
+      bug_class: what kind of mistake it finds.
+      build: the problem for given block sizes (q, kv) in tokens.
+      tiny: only for compiling masks: block sizes are its own.
+    """
+
+    name: str
+    bug_class: str
+    build: Build
+    tiny: bool = False
+
+
+def _pattern(*rows: str, heads: int = 1, shards: Shards = Shards(), **more: bool) -> Build:  # noqa: B008
+    def build(q: int, kv: int) -> Problem:
+        return Problem(
+            len(rows) * q,
+            len(rows[0]) * kv,
+            (Blocks(rows, q, kv),),
+            BlockSizes(q, kv),
+            heads=heads,
+            kv_heads=heads,
+            shards=shards,
+            **more,
+        )
+
+    return build
+
+
+def _square(
+    blocks: int, make: Callable[[int], Expr], heads: int = 1, shards: Shards = Shards()  # noqa: B008
+) -> Build:
+    """A mask over ``blocks`` × ``blocks`` blocks; ``make`` gets the larger block size."""
+
+    def build(q: int, kv: int) -> Problem:
+        return Problem(
+            blocks * q,
+            blocks * kv,
+            (make(max(q, kv)),),
+            BlockSizes(q, kv),
+            heads=heads,
+            kv_heads=heads,
+            shards=shards,
+        )
+
+    return build
+
+
+def _two_heads(first: Expr, second: Expr) -> Build:
+    def build(q: int, kv: int) -> Problem:
+        return Problem(2 * q, 2 * kv, (first, second), BlockSizes(q, kv), heads=2, kv_heads=2)
+
+    return build
+
+
+def _long_row(columns: int) -> Build:
+    """A single row of blocks of one entry whose last block is the only visible one."""
+
+    def build(q: int, kv: int) -> Problem:
+        return Problem(1, columns, (Local(0, None, offset=columns - 1),), BlockSizes(1, 1))
+
+    return build
+
+
+def _many_stored(count: int) -> Build:
+    """``count`` different partial blocks, so that mask_next reaches the end of a type."""
+
+    def build(q: int, kv: int) -> Problem:
+        return Problem(count, 32, (Random(0.5, seed=5),), BlockSizes(1, 32))
+
+    return build
+
+
+VECTORS: tuple[Vector, ...] = (
+    Vector("one-full-block", "single block", _pattern("2")),
+    Vector("one-partial-block", "single block", _pattern("a")),
+    Vector("one-empty-block", "nothing visible", _pattern("0")),
+    Vector("nothing-visible", "nothing visible", _pattern("00", "00")),
+    Vector("everything-visible", "no partial block", _square(2, lambda b: Full())),
+    Vector(
+        "everything-visible-two-q-shards",
+        "no partial block",
+        _square(4, lambda b: Full(), heads=2, shards=Shards(q=2)),
+    ),
+    Vector("aligned-blocks-two-q-shards", "no partial block", _pattern("20", "02", shards=Shards(q=2))),
+    Vector("empty-first-q-shard", "empty shard", _pattern("00", "a2", shards=Shards(q=2))),
+    Vector("empty-last-q-shard", "empty shard", _pattern("2a", "00", shards=Shards(q=2))),
+    Vector("uneven-q-shards", "padding between shards", _pattern("a00", "222", shards=Shards(q=2))),
+    Vector("empty-middle-row", "empty row of blocks", _pattern("200", "000", "0a2")),
+    Vector("empty-middle-column", "empty column of blocks", _pattern("20a", "b02")),
+    Vector("corner-entries", "block edges", _pattern("de", "gc")),
+    Vector("corner-holes", "block edges", _pattern("bc", "fb")),
+    Vector("tail-after-last-block", "wrap-around", _pattern("0a0", "200")),
+    Vector("stored-tail", "wrap-around", _pattern("a0r", "020")),
+    Vector("many-stored-blocks", "deduplication", _pattern("rst", "tsr", "rrs")),
+    Vector("almost-equal-blocks", "deduplication", _pattern("bc", "cb")),
+    Vector("last-column-only", "shrink drops a column", _pattern("002", "220", "222")),
+    Vector("diagonal", "shrink", _pattern("a00", "0a0", "00a")),
+    Vector("causal", "causal", _square(4, lambda b: Causal())),
+    Vector("causal-negative-offset", "rows that see nothing", _square(4, lambda b: Causal(-b))),
+    Vector("causal-far-negative", "rows that see nothing", _square(3, lambda b: Causal(-2 * b + 1))),
+    Vector("causal-positive-offset", "offset", _square(3, lambda b: Causal(b // 2 + 1))),
+    Vector("sliding-window", "window edges", _square(4, lambda b: Local(b, 0))),
+    Vector("window-one-short", "window edges", _square(4, lambda b: Local(b - 1, 0))),
+    Vector("unlimited-window", "window without limits", _square(2, lambda b: Local(None, None))),
+    Vector("right-window", "window edges", _square(3, lambda b: Local(None, b))),
+    Vector("left-only-window", "window edges", _square(3, lambda b: Local(b, None, offset=-b))),
+    Vector("chunks-of-a-block", "chunk edges", _square(4, ChunkedCausal)),
+    Vector("chunks-across-blocks", "chunk edges", _square(3, lambda b: ChunkedCausal(b + b // 2 + 1))),
+    Vector("two-different-heads", "several masks", _two_heads(Causal(), Full())),
+    Vector("one-empty-head", "several masks", _two_heads(Causal(), Causal(-(10**6)))),
+    Vector("dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)),
+    Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "000", dynamic=True)),
+    Vector("data-127", "downcast boundary", _long_row(128), tiny=True),
+    Vector("data-128", "downcast boundary", _long_row(129), tiny=True),
+    Vector("stored-127", "downcast boundary", _many_stored(128), tiny=True),
+    Vector("stored-128", "downcast boundary", _many_stored(129), tiny=True),
+)
+
+#: Too long for every check; for the checks of the int16 boundary only.
+LONG_VECTORS: tuple[Vector, ...] = (
+    Vector("data-32767", "downcast boundary", _long_row(32768), tiny=True),
+    Vector("data-32768", "downcast boundary", _long_row(32769), tiny=True),
+)
+
+
+def vectors(
+    block_q: int, block_kv: int, tiny: bool, only: tuple[str, ...] = ()
+) -> Iterator[tuple[Vector, Problem]]:
+    """The fixed problems for given block sizes.
+
+    Args:
+      block_q, block_kv: tokens a block.
+      tiny: whether blocks of a single token can be compiled.
+      only: names to choose from; all but the long ones if empty.
+    """
+    for item in (*VECTORS, *LONG_VECTORS) if only else VECTORS:
+        if (tiny or not item.tiny) and (not only or item.name in only):
+            yield item, item.build(block_q, block_kv)
