@@ -286,8 +286,9 @@ def test_a_leaked_key_exceeds_the_budget_of_every_regime() -> None:
 @pytest.mark.parametrize("name", ["q", "k", "v"])
 def test_differences_of_the_loss_agree_with_right_gradients_only(name: str) -> None:
     rng = np.random.default_rng(8)
-    arrays = {n: rng.normal(size=(1, 16, 8)).astype(np.float32).astype(np.float64) for n in "qkv"}
-    d_out = rng.normal(size=(1, 16, 8)).astype(np.float32).astype(np.float64)
+    drawn = rng.normal(size=(4, 1, 16, 8)).astype(np.float32).astype(np.float64)
+    arrays: dict[str, Any] = dict(zip("qkv", drawn, strict=False))
+    d_out = drawn[3]
     masks = [Mask(Causal(), 16, 16)]
     dense = masks[0].dense()[None]
     step = 2.0**-6 * np.sign(rng.normal(size=(1, 16, 8)))
