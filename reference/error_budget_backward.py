@@ -97,6 +97,18 @@ def _pair_errors(
     return _Pairs(wrong, capped, capped_error, np.abs(row_dot), row_dot_error, wrong_sink)
 
 
+def _sink_budget(
+    pairs: _Pairs, share: Float, dsinks: Float | None, profile: ArithmeticProfile
+) -> Float | None:
+    """Budget of ``-sum_i share_i di_i``, ``[H]``; ``share`` is the sink's probability."""
+    if dsinks is None:
+        return None
+    u, length = profile.accumulate_u, share.shape[1]
+    row = pairs.wrong_sink * pairs.row_dot + (share + pairs.wrong_sink) * pairs.row_dot_error
+    total = row.sum(axis=1) + (accumulated(length, u) + 2 * u) * (share * pairs.row_dot).sum(axis=1)
+    return np.asarray(total + u * np.abs(dsinks) + length * profile.smallest)
+
+
 @defines("NUM-4", "NUM-11")
 def gradient_budget(
     q: Float,
@@ -149,14 +161,6 @@ def gradient_budget(
     def grouped(weights: Float, rows: Float) -> Float:
         return sum_over_group(weights @ rows, kv_heads)
 
-    dsinks = None
-    if expected.dsinks is not None:
-        share = result.sink_probabilities
-        row = pairs.wrong_sink * pairs.row_dot
-        row += (share + pairs.wrong_sink) * pairs.row_dot_error
-        length = accumulated(share.shape[1], u) + 2 * u
-        dsinks = row.sum(axis=1) + length * (share * pairs.row_dot).sum(axis=1)
-        dsinks = dsinks + u * np.abs(expected.dsinks) + share.shape[1] * profile.smallest
     return GradientBudget(
         dq=finish(ds_error @ keys, ds @ keys, per_row, expected.dq),
         dk=finish(grouped(turned_error, queries), grouped(turned, queries), per_key, expected.dk),
@@ -166,7 +170,7 @@ def gradient_budget(
             per_key,
             expected.dv,
         ),
-        dsinks=dsinks,
+        dsinks=_sink_budget(pairs, result.sink_probabilities, expected.dsinks, profile),
     )
 
 
