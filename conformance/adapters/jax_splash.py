@@ -17,6 +17,7 @@ from conformance.adapters.pallas_common import (
 )
 from conformance.problem import Problem
 from reference.mask_info import Direction, GridMaskInfo
+from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
@@ -37,6 +38,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
 from conformance.adapters.pallas_trace import (  # noqa: E402
     BlockAxes,
     KernelTrace,
+    evaluate_program,
     schedule_from_trace,
     trace_kernels,
 )
@@ -78,9 +80,9 @@ class PreparedJax:
         expr = problem.masks[head if len(problem.masks) > 1 else 0]
         return library_mask(mask_lib, expr, problem.q_len, problem.kv_len)
 
-    def dense_masks(self) -> jax.Array:
-        """The values that a dynamic mask takes, bool ``[heads, q_len, kv_len]``."""
-        return jnp.asarray(np.stack([mask.dense() for mask in self.problem.head_masks]))
+    def dense_masks(self) -> Bool:
+        """The values that a dynamic mask takes, ``[heads, q_len, kv_len]``."""
+        return np.stack([mask.dense() for mask in self.problem.head_masks])
 
     @cached_property
     def multi_head_mask(self) -> Any:
@@ -96,12 +98,15 @@ class PreparedJax:
             "q_seq_shards": problem.shards.q,
             "shrink_grid": problem.shrink,
         }
-        mask, process = (
-            (self.dense_masks(), _process_dynamic(direction))
-            if problem.dynamic
-            else (self.multi_head_mask, _process(direction))
-        )
-        info, function = process(mask, problem.blocks.of(direction), **options)
+        sizes = problem.blocks.of(direction)
+        if problem.dynamic:
+            process = _process_dynamic(direction)
+            arrays = evaluate_program(
+                lambda mask: process(mask, sizes, **options)[0]._asdict(), self.dense_masks()
+            )
+            info, function = info_lib.MaskInfo(**arrays), None
+        else:
+            info, function = _process(direction)(self.multi_head_mask, sizes, **options)
         sequence = plain(info.q_sequence)
         computed = None
         if function is not None and sequence is not None:
@@ -150,21 +155,21 @@ class PreparedJax:
                 sizes["block_q_dq"], sizes["block_kv_dq"] = blocks.of("dq")
         return kernel_lib.BlockSizes(**sizes)
 
-    def kernel(self, direction: Direction) -> Any:
-        """The library's kernel for all shards."""
+    def kernel(self, direction: Direction, mask: Any = None) -> Any:
+        """The library's kernel for all shards; ``mask`` holds the values of a dynamic mask."""
         problem = self.problem
         make = kernel_lib.make_splash_mqa if self.mqa else kernel_lib.make_splash_mha
         return make(
-            self.dense_masks() if problem.dynamic else self.multi_head_mask,
+            self.multi_head_mask if mask is None else mask,
             block_sizes=self.block_sizes(direction),
             downcast_smem_data=problem.downcast,
             head_shards=problem.shards.head,
             q_seq_shards=problem.shards.q,
         )
 
-    def shard_kernel(self, direction: Direction, shard: Shard) -> Any:
+    def shard_kernel(self, direction: Direction, shard: Shard, mask: Any = None) -> Any:
         """The kernel that one device runs: its arrays split as ``shard_map`` splits them."""
-        kernel = self.kernel(direction)
+        kernel = self.kernel(direction, mask)
         infos, kwargs = kernel.tree_flatten()
         local = [None if info is None else self._local(info, shard) for info in infos]
         return type(kernel).tree_unflatten(kwargs, local)
@@ -179,8 +184,11 @@ class PreparedJax:
             return jnp.split(heads, shards.q, axis=1)[shard.q]
 
         stack, sequence = info.partial_mask_blocks, info.q_sequence
-        if self.problem.dynamic:  # the stack of a dynamic mask is sharded like the arrays
-            stack = part(stack)
+        changed: dict[str, Any] = {}
+        if self.problem.dynamic:
+            stack = part(stack)  # sharded like the arrays
+            # The library turns this flag into an array, which a traced program cannot branch on.
+            changed["is_dynamic_mask"] = True
         if sequence is not None:
             sequence = jnp.split(sequence, shards.q)[shard.q]
         return info._replace(
@@ -189,25 +197,30 @@ class PreparedJax:
             block_mask=part(info.block_mask),
             partial_mask_blocks=stack,
             q_sequence=sequence,
+            **changed,
         )
 
     def trace(self, direction: Direction, shard: Shard) -> KernelTrace:
         """The kernel of a direction, observed on one shard."""
         problem, shards = self.problem, self.problem.shards
-        kernel = self.shard_kernel(direction, shard)
+        # The values of a dynamic mask are an argument of the program, as in a training step.
+        masks = (self.dense_masks(),) if problem.dynamic else ()
         heads, q_len = problem.heads // shards.head, problem.q_len // shards.q
         kv_heads = max(1, problem.kv_heads // shards.head)
         kv_shape = (problem.kv_len, HEAD_DIM) if self.mqa else (kv_heads, problem.kv_len, HEAD_DIM)
         q = jax.ShapeDtypeStruct((heads, q_len, HEAD_DIM), jnp.float32)
         k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
+
+        def forward(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+            return self.shard_kernel(direction, shard, *mask)(q, k, v)
+
+        def gradients(q: Any, k: Any, v: Any, d_out: Any, *mask: Any) -> Any:
+            return jax.vjp(self.shard_kernel(direction, shard, *mask), q, k, v)[1](d_out)
+
         if direction == "fwd":
-            (trace,) = trace_kernels(kernel, q, k, k)
+            (trace,) = trace_kernels(forward, q, k, k, *masks)
             return trace
-
-        def gradients(q: Any, k: Any, v: Any, d_out: Any) -> Any:
-            return jax.vjp(kernel, q, k, v)[1](d_out)
-
-        _, dkv, *dq = trace_kernels(gradients, q, k, k, q)
+        _, dkv, *dq = trace_kernels(gradients, q, k, k, q, *masks)
         return dq[0] if direction == "dq" and dq else dkv
 
     def _schedule_of(self, trace: KernelTrace, direction: Direction) -> Schedule:

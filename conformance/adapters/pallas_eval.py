@@ -28,6 +28,7 @@ from conformance.adapters.pallas_values import (
     Value,
     constant,
     evaluate,
+    footprint,
     join_sources,
 )
 
@@ -127,19 +128,19 @@ class KernelEvaluator:
             chosen = self._choose(inputs, avals[0].shape)
             if chosen is not None:
                 return [chosen]
-        known = [entry.data for entry in inputs]
-        arrays = [data for data in known if data is not None]
-        steps = max([1, *(array.shape[0] for array in arrays)])
-        compact = [int(np.prod(array.shape[1:])) for array in arrays]
-        if len(arrays) < len(inputs) or steps * max([1, *compact]) > LIMIT or not _plain(avals):
-            return self._unknown(equation, inputs)
+        arrays = [entry.data for entry in inputs if entry.data is not None]
         shapes = [entry.shape for entry in inputs]
+        if len(arrays) < len(inputs) or not _plain(avals):
+            return self._unknown(equation, inputs)
         sources = join_sources(inputs)
-        if len(avals) == 1:
+        if len(avals) == 1 and footprint(name, arrays, shapes, avals[0].shape) <= LIMIT:
             out = evaluate(name, params, arrays, shapes, avals[0].shape)
             if out is not None:
                 return [Value(avals[0].shape, out.astype(avals[0].dtype, copy=False), sources)]
-        largest = max(int(np.prod(shape)) for shape in [*shapes, *(aval.shape for aval in avals)])
+        largest = max(
+            int(np.prod(shape)) for shape in [*shapes, *(aval.shape for aval in avals), ()]
+        )
+        steps = max([1, *(array.shape[0] for array in arrays)])
         if steps * largest > LIMIT or not arrays:
             return self._unknown(equation, inputs)
         outs = bind_vectorised(equation, arrays, shapes)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 
 from conformance.adapters.pallas_eval import KernelEvaluator
@@ -170,6 +171,28 @@ def trace_program(
 def trace_kernels(fn: Callable[..., Any], *args: Any) -> list[KernelTrace]:
     """The kernels of `trace_program`."""
     return [_trace(call) for call in find_calls(fn, *args)[0]]
+
+
+def evaluate_program(fn: Callable[..., Any], *args: Any) -> Any:
+    """``fn(*args)`` as a compiled program would compute it, without compiling one.
+
+    For programs of small arrays whose shapes vary, such as mask compilers, this saves all of XLA's
+    compilation time.
+
+    Raises:
+      TraceError: a result needs a kernel to be run, or data that is not there.
+    """
+    structure: list[Any] = []
+
+    def flat(*inner: Any) -> list[Any]:
+        leaves, tree = jax.tree_util.tree_flatten(fn(*inner))
+        structure.append(tree)
+        return list(leaves)
+
+    results = [result.get() for result in find_calls(flat, *args)[1]]
+    if any(result is None for result in results):
+        raise TraceError("a result depends on values not given")
+    return jax.tree_util.tree_unflatten(structure[-1], results)
 
 
 def _trace(call: FoundCall) -> KernelTrace:

@@ -203,6 +203,19 @@ def _dynamic_slice(arrays: Sequence[Array], shape: Shape, sizes: Shape) -> Array
     return take_box(arrays[0], shape, starts, [(size, 1) for size in sizes])
 
 
+def footprint(name: str, arrays: Sequence[Array], shapes: Sequence[Shape], out: Shape) -> int:
+    """Entries that `evaluate` works with at most."""
+    steps = max((array.shape[0] for array in arrays), default=1)
+    compact = [array.shape[1:] for array in arrays]
+    if all(size == 1 for shape in compact for size in shape):
+        return steps
+    if name in _ELEMENTWISE or name == "select_n":
+        return steps * int(np.prod(np.broadcast_shapes(*compact), dtype=np.int64))
+    if name in ("broadcast_in_dim", "broadcast_to", "transpose"):
+        return steps * max(int(np.prod(shape, dtype=np.int64)) for shape in compact)
+    return steps * max(int(np.prod(shape, dtype=np.int64)) for shape in [*shapes, out])
+
+
 def evaluate(
     name: str,
     params: Mapping[str, Any],

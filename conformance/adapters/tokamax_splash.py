@@ -19,6 +19,7 @@ from conformance.problem import Problem
 from reference.blocks import FULL, Int32
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, IntArray, downcast
+from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard, every_shard
 
@@ -42,6 +43,7 @@ from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
 from conformance.adapters.pallas_trace import (  # noqa: E402
     BlockAxes,
     KernelTrace,
+    evaluate_program,
     schedule_from_trace,
     trace_program,
 )
@@ -72,11 +74,11 @@ class PreparedTokamax:
         problem = self.problem
         return library_mask(mask_lib, problem.masks[0], problem.q_len, problem.kv_len)
 
-    def dense_mask(self, shard: Shard) -> jax.Array:
-        """The values that a dynamic mask takes on one shard, bool ``[q_len, kv_len]``."""
+    def dense_mask(self, shard: Shard) -> Bool:
+        """The values that a dynamic mask takes on one shard, ``[q_len, kv_len]``."""
         problem = self.problem
         rows = np.split(problem.head_masks[0].dense(), problem.shards.q, axis=0)[shard.q]
-        return jnp.asarray(np.split(rows, problem.shards.kv, axis=1)[shard.kv])
+        return np.split(rows, problem.shards.kv, axis=1)[shard.kv]
 
     def mask_info(self, direction: Direction) -> FlatMaskInfo:
         """The arrays that the library compiles, for all shards; absent ones written out."""
@@ -136,20 +138,19 @@ class PreparedTokamax:
         """
         problem, dkv = self.problem, direction == "dkv"
         process = info_lib.process_dynamic_mask_dkv if dkv else info_lib.process_dynamic_mask
-        parts = [
-            process(
-                self.dense_mask(shard),
-                problem.blocks.of(direction),
-                downcast_smem_data=problem.downcast,
-            )
-            for shard in every_shard(replace(problem.shards, head=1))
-        ]
-        lengths = [len(part.partial_mask_blocks) for part in parts]
+
+        def compiled(mask: Any) -> dict[str, Any]:
+            info = process(mask, problem.blocks.of(direction), downcast_smem_data=problem.downcast)
+            return {name: array for name, array in info._asdict().items() if array is not None}
+
+        shards = every_shard(replace(problem.shards, head=1))
+        parts = [evaluate_program(compiled, self.dense_mask(shard)) for shard in shards]
+        lengths = [len(part["partial_mask_blocks"]) for part in parts]
         before = np.cumsum([0, *lengths[:-1]])
-        places = [np.array(part.mask_next, np.int32) for part in parts]
+        places = [part["mask_next"].astype(np.int32) for part in parts]
 
         def join(name: str) -> IntArray:
-            return np.concatenate([np.array(getattr(part, name)) for part in parts])
+            return np.concatenate([part[name] for part in parts])
 
         return FlatMaskInfo(
             direction=direction,
@@ -190,17 +191,19 @@ class PreparedTokamax:
             }
         return kernel_lib.SplashConfig(**sizes)
 
-    def shard_kernel(self, direction: Direction, shard: Shard) -> Any:
-        """The kernel that one device runs: its arrays split as ``shard_map`` and the ring do."""
+    def shard_kernel(self, direction: Direction, shard: Shard, mask: Any = None) -> Any:
+        """The kernel that one device runs: its arrays split as ``shard_map`` and the ring do.
+
+        ``mask`` holds the shard's values of a dynamic mask.
+        """
         shards = self.problem.shards
         options = {
             "config": self.config(direction),
             "downcast_smem_data": self.problem.downcast,
             "is_mqa": self.mqa,
         }
-        if self.problem.dynamic:
-            make = kernel_lib._make_dynamic_splash_attention
-            return make(self.dense_mask(shard), **options)
+        if mask is not None:
+            return kernel_lib._make_dynamic_splash_attention(mask, **options)
         options["q_seq_shards"] = shards.q
         if shards.kv == 1:
             kernel = kernel_lib._make_splash_attention(self.mask(0), **options)
@@ -235,20 +238,24 @@ class PreparedTokamax:
           The kernel, and whether the caller replaces its output by a constant.
         """
         problem, shards = self.problem, self.problem.shards
-        kernel = self.shard_kernel(direction, shard)
+        # The values of a dynamic mask are an argument of the program, as in a training step.
+        masks = (self.dense_mask(shard),) if problem.dynamic else ()
         kv_len = problem.kv_len // shards.kv
         kv_shape = (kv_len, HEAD_DIM) if self.mqa else (problem.kv_heads, kv_len, HEAD_DIM)
         q_shape = (problem.heads, problem.q_len // shards.q, HEAD_DIM)
         q = jax.ShapeDtypeStruct(q_shape, jnp.float32)
         k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
+
+        def forward(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+            return self.shard_kernel(direction, shard, *mask)(q, k, v)
+
+        def gradients(q: Any, k: Any, v: Any, d_out: Any, *mask: Any) -> Any:
+            return jax.vjp(self.shard_kernel(direction, shard, *mask), q, k, v)[1](d_out)
+
         if direction == "fwd":
-            (forward,), (result,) = trace_program(kernel, q, k, k)
-            return forward, result is not None
-
-        def gradients(q: Any, k: Any, v: Any, d_out: Any) -> Any:
-            return jax.vjp(kernel, q, k, v)[1](d_out)
-
-        (_, backward), _ = trace_program(gradients, q, k, k, q)
+            (trace,), (result,) = trace_program(forward, q, k, k, *masks)
+            return trace, result is not None
+        (_, backward), _ = trace_program(gradients, q, k, k, q, *masks)
         return backward, False
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
