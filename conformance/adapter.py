@@ -15,12 +15,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from conformance.problem import Problem
+from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.masks import Bool
@@ -51,14 +55,111 @@ FEATURES: dict[str, str] = {
     "shards:head": "the heads can be sharded",
     "shards:kv": "the key sequence can be sharded",
     "schedule": "prepared.schedule(direction, shard) returns the steps of the kernel",
+    "forward": "prepared.forward(inputs) returns the attention output",
+    "backward": "prepared.backward(inputs, d_out) returns the gradients",
+    "residuals": "forward returns logsumexp",
+    "residuals:max_logits": "forward returns max_logits",
+    "residuals:gradients": "prepared.backward(…, with_residuals=True): gradients of a call that returns residuals",
+    "segment_ids": "segment ids",
+    "soft_cap": "a soft cap on the logits",
+    "sinks": "attention sinks, with their gradient if backward is declared",
+    "gqa": "several query heads share a key/value head",
+    "mqa": "all query heads share one key/value head",
+    "head_dim_v": "v may have another head dimension than q and k",
+    "bfloat16": "bfloat16 arrays",
+    "empty_rows:zero": "rows that see nothing are zero, and contribute nothing to any gradient",
+    "vmap": "prepared.forward_batch(list of inputs) runs them as one batch",
+    "fused_backward": "dq, dk and dv come from one kernel (option chooses, if split is offered too)",
+    "split_backward": "dq comes from a kernel of its own",
+    "edit_mask_info": "prepared.forward(inputs, edit=…) runs from an edited MaskInfo",
+    "uninitialised": "prepared.forward(…, uninitialised=True): memory starts as NaN, strays raise",
+    "ring": "forward and backward over problem.ring devices",
+    "ring:sinks": "sinks in the ring; without it they must be refused there",
 }
 
 #: Features that a declaration of each profile must contain to look complete.
 PROFILES: dict[str, tuple[str, ...]] = {
     "mask-info": ("masks", "mask_info", "static"),
-}
+    "inference": ("masks", "mask_info", "static", "schedule", "forward", "segment_ids", "gqa"),
+    "training": (
+        "masks", "mask_info", "static", "schedule", "backward_info", "forward", "backward",
+        "residuals", "segment_ids", "gqa",
+    ),
+    "ring": ("forward", "backward", "ring", "segment_ids", "gqa"),
+}  # fmt: skip
 
-Values = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Inputs:
+    """Arrays of one call, as NumPy arrays whose values are exact in ``problem.dtype``.
+
+    Attributes:
+      q: float32 ``[heads, q_len, head_dim]``.
+      k: float32 ``[kv_heads, kv_len, head_dim]``.
+      v: float32 ``[kv_heads, kv_len, head_dim_v]``.
+      segment_ids: int32 ``[q_len]`` and int32 ``[kv_len]``; None without segments.
+      sinks: float32 ``[heads]``; None without sinks.
+    """
+
+    q: NDArray[np.float32]
+    k: NDArray[np.float32]
+    v: NDArray[np.float32]
+    segment_ids: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+    sinks: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What a forward call returned.
+
+    Attributes:
+      output: float ``[heads, q_len, head_dim_v]``, converted exactly from `dtype`.
+      dtype: name of the type that the implementation returned.
+      logsumexp, max_logits: float ``[heads, q_len]``; None if they were not asked for.
+      residual_dtype: name of the type of the residuals.
+    """
+
+    output: NDArray[Any]
+    dtype: str
+    logsumexp: NDArray[Any] | None = None
+    max_logits: NDArray[Any] | None = None
+    residual_dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What a backward call returned.
+
+    Attributes:
+      dq, dk, dv: float, shapes of q, k and v, converted exactly from `dtypes`.
+      dsinks: float ``[heads]``; None without sinks.
+      dtypes: names of the types that the implementation returned, in the order dq, dk, dv.
+    """
+
+    dq: NDArray[Any]
+    dk: NDArray[Any]
+    dv: NDArray[Any]
+    dsinks: NDArray[Any] | None = None
+    dtypes: tuple[str, str, str] = ("float32", "float32", "float32")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How an implementation computes for one type of arrays. Nobody declares a tolerance.
+
+    Attributes:
+      forward, backward: profiles of `reference.error_budget`.
+    """
+
+    forward: ArithmeticProfile
+    backward: ArithmeticProfile
+
+
+#: Rounds nothing but what the types force: float32 sums, bfloat16 storage of bfloat16 arrays.
+DEFAULT_ARITHMETIC: Mapping[str, Arithmetic] = {
+    "float32": Arithmetic(FLOAT32, FLOAT32),
+    "bfloat16": Arithmetic(BFLOAT16_STORED, BFLOAT16_STORED),
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +173,12 @@ class Description:
       directions: for which mask_info and schedule are offered.
       info_block_multiples: (q, kv) multiples that block sizes must have to compile a mask.
       kernel_block_multiples: (q, kv) multiples that block sizes must have to run a kernel.
-      options: implementation options, every value of which is exercised, by name.
+      options: implementation options of the kernels, every value of which is exercised, by name.
+      arithmetic: how it computes, by type of the arrays. An object that `prepare` returns may have a
+        method ``arithmetic()`` that overrides it for the options of its problem.
+      head_dims: head dimensions that the kernels can run.
+      empty_logsumexp: documented logsumexp of rows that see nothing; None for ``-inf``.
+      ring_sizes: numbers of devices that a ring can have here.
     """
 
     name: str
@@ -82,6 +188,10 @@ class Description:
     info_block_multiples: tuple[int, int] = (1, 1)
     kernel_block_multiples: tuple[int, int] = (1, 1)
     options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    arithmetic: Mapping[str, Arithmetic] = field(default_factory=lambda: DEFAULT_ARITHMETIC)
+    head_dims: tuple[int, ...] = (64, 96, 128, 192)
+    empty_logsumexp: float | None = None
+    ring_sizes: tuple[int, ...] = (2, 4, 8)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", frozenset(self.features))
@@ -94,6 +204,10 @@ class Description:
     def offers(self, *features: str) -> bool:
         """Whether all of these features are declared."""
         return set(features) <= self.features
+
+
+#: A change of compiled arrays, for clauses about what a kernel must ignore.
+Edit = Callable[[GridMaskInfo | FlatMaskInfo], GridMaskInfo | FlatMaskInfo]
 
 
 class MaskObject(Protocol):
@@ -116,6 +230,38 @@ class Prepared(Protocol):
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         """The steps of the kernel on one shard (feature ``schedule``)."""
+
+    def forward(
+        self,
+        inputs: Inputs,
+        *,
+        residuals: bool = False,
+        edit: Edit | None = None,
+        uninitialised: bool = False,
+    ) -> Forward:
+        """Attention (feature ``forward``); over ``problem.ring`` devices if that is above 1.
+
+        Args:
+          inputs: the arrays.
+          residuals: also return logsumexp, and max_logits where declared.
+          edit: applied to the compiled forward arrays before the call (feature ``edit_mask_info``).
+          uninitialised: run with memory that starts as NaN (feature ``uninitialised``).
+        """
+
+    def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:
+        """The same call for several inputs as one batch (feature ``vmap``)."""
+
+    def backward(
+        self, inputs: Inputs, d_out: NDArray[np.float32], *, with_residuals: bool = False
+    ) -> Gradients:
+        """Gradients of ``sum(output * d_out)`` (feature ``backward``).
+
+        Args:
+          inputs: the arrays.
+          d_out: float32 ``[heads, q_len, head_dim_v]``, exact in ``problem.dtype``.
+          with_residuals: differentiate the call that also returns residuals, whose cotangent is 0
+            (feature ``residuals:gradients``).
+        """
 
 
 class Adapter(Protocol):

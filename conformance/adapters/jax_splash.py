@@ -57,6 +57,9 @@ OPTIONS = {"use_fused_bwd_kernel": (False, True), "mqa": (False, True)}
 
 HEAD_DIM = 128
 
+#: Where the inputs of every kernel function end.
+LAST_INPUT = "q_sequence_ref"
+
 
 def _process(direction: Direction) -> Any:
     return info_lib.process_mask_dkv if direction == "dkv" else info_lib.process_mask
@@ -219,9 +222,11 @@ class PreparedJax:
 
         if direction == "fwd":
             (trace,) = trace_kernels(forward, q, k, k, *masks)
-            return trace
+            return trace.named_after(kernel_lib.flash_attention_kernel, LAST_INPUT)
         _, dkv, *dq = trace_kernels(gradients, q, k, k, q, *masks)
-        return dq[0] if direction == "dq" and dq else dkv
+        if direction == "dq" and dq:
+            return dq[0].named_after(kernel_lib._flash_attention_dq_kernel, LAST_INPUT)
+        return dkv.named_after(kernel_lib._flash_attention_dkv_kernel, LAST_INPUT)
 
     def _schedule_of(self, trace: KernelTrace, direction: Direction) -> Schedule:
         whole, shared = (0, 1), ((None, 0) if self.mqa else (0, 1))
