@@ -1,4 +1,4 @@
-"""One Pallas call observed: grid, blocks in memory at every step, and what its body does to them."""
+"""One Pallas call observed: blocks in memory at every step, and what its body does to them."""
 
 from __future__ import annotations
 
