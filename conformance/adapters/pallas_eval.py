@@ -31,6 +31,7 @@ from conformance.adapters.pallas_values import (
     footprint,
     join_sources,
 )
+from reference.masks import Bool
 
 #: Primitives that move data outside the pipeline of blocks.
 COPIES = frozenset({"dma_start", "dma_wait"})
@@ -50,6 +51,7 @@ class KernelEvaluator:
       computes, may_compute: bool ``[steps]``, the step certainly, or possibly, executes a matrix
         product.
       manual_copies: the program copies data by itself, outside the pipeline.
+      consumed: shared by the memories of the kernel, see `Ref`.
     """
 
     def __init__(self, grid: Sequence[int]) -> None:
@@ -59,6 +61,7 @@ class KernelEvaluator:
         self.computes = np.zeros(self.steps, dtype=np.bool_)
         self.may_compute = np.zeros(self.steps, dtype=np.bool_)
         self.manual_copies = False
+        self.consumed: dict[str, Bool] = {}
         self._scoped = 0
         self._rules: dict[str, Callable[[Any, list[Any], Active, list[bool]], list[Value]]] = {
             "get": self._get, "masked_load": self._masked_load, "swap": self._swap,
@@ -339,7 +342,8 @@ class KernelEvaluator:
         refs = []
         for variable in program.invars:
             self._scoped += 1
-            refs.append(Ref(f"scoped[{self._scoped}]", shape_of(variable), self.steps))
+            name = f"scoped[{self._scoped}]"
+            refs.append(Ref(name, shape_of(variable), self.steps, self.consumed))
         result: list[Value] = self.run(program, inputs or closed, refs, active)
         return result
 

@@ -52,8 +52,8 @@ class Accesses:
       may_read, may_write: it does so, or may do so, depending on data.
       accumulates: it may write something computed from what the memory held.
       resets: it certainly replaces all of it by something that does not depend on what it held,
-        before reading it in the same step.
-      late_resets: the same, but after a read in the same step: it prepares the next step.
+        before the same step stored anything that does.
+      late_resets: the same, but afterwards: it prepares the next step.
       out_of_range: it uses an index beyond the memory.
       sources: memories that anything written was computed from.
     """
@@ -78,10 +78,19 @@ class Ref:
       known: contents ``[steps or 1, *shape]`` if the trace has them and nothing was written.
       written_known: whether a memory with known contents was written to.
       content: what the present contents were computed from, and at which steps.
+      consumed: steps that stored something computed from a memory, by its name; shared by all
+        memories of a kernel.
     """
 
-    def __init__(self, name: str, shape: Shape, steps: int, known: Array | None = None) -> None:
-        self.name, self.shape, self.known = name, shape, known
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        steps: int,
+        consumed: dict[str, Bool],
+        known: Array | None = None,
+    ) -> None:
+        self.name, self.shape, self.known, self.consumed = name, shape, known, consumed
         self.written_known = False
         self.content: dict[str, Bool] = {}
         none = np.zeros(steps, dtype=np.bool_)
@@ -107,7 +116,10 @@ class Ref:
         self._out_of_range |= place.out_of_range(active)
         self._sources |= value.sources.keys()
         own = value.sources.get(self.name, np.zeros(1, dtype=np.bool_)) | np.bool_(adds)
-        before = self._may_read.copy()
+        none = np.zeros_like(active.may)
+        before = self.consumed.get(self.name, none)
+        for name, steps in {**value.sources, self.name: own}.items():
+            self.consumed[name] = self.consumed.get(name, none) | (active.may & steps)
         if adds:
             self._read |= active.must
             self._may_read |= active.may
@@ -129,7 +141,7 @@ class Ref:
         return tuple((0, size) for size in self.shape)
 
     def _covered(self, *, late: bool) -> Bool:
-        """Steps at which fresh values cover every entry; with ``late`` also those after a read."""
+        """Steps at which fresh values cover every entry; with ``late`` also those stored late."""
         boxes = [(box, f) for (box, after), f in self._fresh.items() if late or not after]
         result = np.zeros(len(self._read), dtype=np.bool_)
         for box, fresh in boxes:

@@ -219,7 +219,7 @@ def _trace(call: FoundCall) -> KernelTrace:
     names = _parameter_names(program, mapping)
     evaluator = KernelEvaluator(grid)
     maps = mapping.block_mappings
-    memories = _scalar_refs(program, names, scalars, evaluator.steps)
+    memories = _scalar_refs(program, names, scalars, evaluator)
     blocks = tuple(
         _block(evaluator, memories, names[len(scalars) + place], block)
         for place, block in enumerate(maps)
@@ -231,7 +231,7 @@ def _trace(call: FoundCall) -> KernelTrace:
         )
         for place in range(count)
     }
-    refs = _run(evaluator, program, consts, names, known | _known(memories))
+    evaluator, refs = _run(grid, program, consts, names, known | _known(memories))
     return KernelTrace(
         name=name,
         grid=grid,
@@ -282,12 +282,16 @@ def _parameter_names(program: Any, mapping: Any) -> list[str]:
 
 
 def _scalar_refs(
-    program: Any, names: Sequence[str], scalars: Sequence[Array | None], steps: int
+    program: Any,
+    names: Sequence[str],
+    scalars: Sequence[Array | None],
+    evaluator: KernelEvaluator,
 ) -> list[Ref]:
     refs = []
     for variable, name, scalar in zip(program.invars, names, scalars, strict=False):
         known = None if scalar is None else scalar[None]
-        refs.append(Ref(name, tuple(variable.aval.shape), steps, known))
+        shape = tuple(variable.aval.shape)
+        refs.append(Ref(name, shape, evaluator.steps, evaluator.consumed, known))
     return refs
 
 
@@ -341,20 +345,27 @@ def _scalar_block(variable: Any, block: BlockTrace, operand: Any) -> Array | Non
 
 
 def _run(
-    evaluator: KernelEvaluator,
+    grid: Sequence[int],
     program: Any,
     consts: Sequence[Any],
     names: Sequence[str],
     known: dict[str, Array | None],
-) -> list[Ref]:
+) -> tuple[KernelEvaluator, list[Ref]]:
     """Runs the body; again without the contents of memories that turn out to be written."""
     while True:
+        evaluator = KernelEvaluator(grid)
         refs = [
-            Ref(name, tuple(variable.aval.shape), evaluator.steps, known.get(name))
+            Ref(
+                name,
+                tuple(variable.aval.shape),
+                evaluator.steps,
+                evaluator.consumed,
+                known.get(name),
+            )
             for name, variable in zip(names, program.invars, strict=True)
         ]
         evaluator.run(program, consts, refs, evaluator.everywhere())
         changed = [ref.name for ref in refs if ref.written_known]
         if not changed:
-            return refs
+            return evaluator, refs
         known = {name: None if name in changed else array for name, array in known.items()}

@@ -147,7 +147,12 @@ class PreparedTokamax:
         parts = [evaluate_program(compiled, self.dense_mask(shard)) for shard in shards]
         lengths = [len(part["partial_mask_blocks"]) for part in parts]
         before = np.cumsum([0, *lengths[:-1]])
-        places = [part["mask_next"].astype(np.int32) for part in parts]
+        places = [part["mask_next"] for part in parts]
+        if len(parts) > 1:
+            places = [
+                place.astype(np.int32) + np.int32(start)
+                for place, start in zip(places, before, strict=True)
+            ]
 
         def join(name: str) -> IntArray:
             return np.concatenate([part[name] for part in parts])
@@ -157,7 +162,7 @@ class PreparedTokamax:
             active_rows=join("active_rows"),
             active_cols=join("active_cols"),
             block_mask=join("block_mask"),
-            mask_next=np.concatenate([p + b for p, b in zip(places, before, strict=True)]),
+            mask_next=np.concatenate(places),
             num_active_blocks=join("num_active_blocks").astype(np.int32),
             partial_mask_blocks=join("partial_mask_blocks").astype(np.bool_),
         )
