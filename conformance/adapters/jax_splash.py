@@ -128,10 +128,13 @@ class PreparedJax:
         """What the kernel does on one shard, read from its traced program."""
         return self._schedule_of(self.trace(direction, shard), direction)
 
-    @property
-    def fused(self) -> bool:
-        """Whether dq is computed in the dkv kernel."""
-        return bool(self.problem.option("use_fused_bwd_kernel", False))
+    def fused(self, direction: Direction) -> bool:
+        """Whether the kernel of a direction also computes dq.
+
+        The fused kernel is the one of ``dkv``, with its block sizes; ``dq`` stands for the kernel
+        that computes dq alone.
+        """
+        return direction == "dkv" and bool(self.problem.option("use_fused_bwd_kernel", False))
 
     @property
     def mqa(self) -> bool:
@@ -152,9 +155,9 @@ class PreparedJax:
                 "block_q_dkv": q,
                 "block_kv_dkv": kv,
                 "block_kv_dkv_compute": blocks.kv_dkv_compute,
-                "use_fused_bwd_kernel": self.fused,
+                "use_fused_bwd_kernel": self.fused(direction),
             }
-            if not self.fused:
+            if not self.fused(direction):
                 sizes["block_q_dq"], sizes["block_kv_dq"] = blocks.of("dq")
         return kernel_lib.BlockSizes(**sizes)
 
@@ -224,7 +227,7 @@ class PreparedJax:
             (trace,) = trace_kernels(forward, q, k, k, *masks)
             return trace.named_after(kernel_lib.flash_attention_kernel, LAST_INPUT)
         _, dkv, *dq = trace_kernels(gradients, q, k, k, q, *masks)
-        if direction == "dq" and dq:
+        if direction == "dq":
             return dq[0].named_after(kernel_lib._flash_attention_dq_kernel, LAST_INPUT)
         return dkv.named_after(kernel_lib._flash_attention_dkv_kernel, LAST_INPUT)
 
@@ -235,14 +238,15 @@ class PreparedJax:
         if direction != "fwd":
             axes["do"] = whole
         operands = {name: BlockAxes(f"{name}_ref", at) for name, at in axes.items()}
-        outputs: dict[str, BlockAxes] = {}
-        if direction == "fwd":
-            outputs["o"] = BlockAxes("o_ref", whole)
-        elif direction == "dkv":
-            outputs = {name: BlockAxes(f"{name}_ref", shared) for name in ("dk", "dv")}
-        if direction != "fwd" and "dq_ref" in [block.name for block in trace.outputs]:
-            # The dkv kernel stores one partial sum of dq a kv block.
-            outputs["dq"] = BlockAxes("dq_ref", (0, 1, 2) if self.fused else whole)
+        axes_of: dict[Direction, dict[str, tuple[int | None, ...]]] = {
+            "fwd": {"o": whole},
+            "dq": {"dq": whole},
+            "dkv": {"dk": shared, "dv": shared},
+        }
+        results = axes_of[direction]
+        if self.fused(direction):
+            results["dq"] = (0, 1, 2)  # one partial sum a kv block
+        outputs = {name: BlockAxes(f"{name}_ref", at) for name, at in results.items()}
         return schedule_from_trace(
             trace,
             direction=direction,
