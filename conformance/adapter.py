@@ -60,6 +60,7 @@ FEATURES: dict[str, str] = {
     "residuals": "forward returns logsumexp",
     "residuals:max_logits": "forward returns max_logits",
     "residuals:gradients": "prepared.backward(…, with_residuals=True): gradients of a call that returns residuals",
+    "residuals:cotangent": "prepared.backward(…, d_logsumexp=…): a loss on logsumexp is differentiated or refused",
     "segment_ids": "segment ids",
     "soft_cap": "a soft cap on the logits",
     "sinks": "attention sinks, with their gradient if backward is declared",
@@ -252,7 +253,12 @@ class Prepared(Protocol):
         """The same call for several inputs as one batch (feature ``vmap``)."""
 
     def backward(
-        self, inputs: Inputs, d_out: NDArray[np.float32], *, with_residuals: bool = False
+        self,
+        inputs: Inputs,
+        d_out: NDArray[np.float32],
+        *,
+        with_residuals: bool = False,
+        d_logsumexp: NDArray[np.float32] | None = None,
     ) -> Gradients:
         """Gradients of ``sum(output * d_out)`` (feature ``backward``).
 
@@ -261,6 +267,8 @@ class Prepared(Protocol):
           d_out: float32 ``[heads, q_len, head_dim_v]``, exact in ``problem.dtype``.
           with_residuals: differentiate the call that also returns residuals, whose cotangent is 0
             (feature ``residuals:gradients``).
+          d_logsumexp: float32 ``[heads, q_len]``, adds ``sum(logsumexp * d_logsumexp)`` to the loss, or raises
+            (feature ``residuals:cotangent``).
         """
 
 

@@ -349,3 +349,8 @@ def d_out(problem: Problem, kind: Cotangent = "quiet") -> Float32:
     if kind == "early":
         made[:, problem.q_len // max(2, problem.ring) :] = 0.0
     return rounded(made, problem.dtype)
+
+
+def d_logsumexp(problem: Problem) -> Float32:
+    """A gradient with respect to logsumexp, float32 ``[H, q_len]``; 0 in rows that see nothing."""
+    return np.ascontiguousarray(d_out(problem, "first")[:, :, 0])

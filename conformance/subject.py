@@ -7,14 +7,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from conformance.adapter import Adapter, Description
+from conformance.adapter import Adapter, Description, Forward, Gradients
 from conformance.problem import Problem
+from conformance.regimes import Cotangent, d_logsumexp, d_out, inputs
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
 T = TypeVar("T")
+
+#: Arrays that a kernel returned are kept for this many calls.
+KEEP_RESULTS = 256
 
 
 class Crash(Exception):
@@ -60,6 +64,7 @@ class Subject:
         self.description = description
         self._keep = keep
         self._cache: OrderedDict[Hashable, Any] = OrderedDict()
+        self._results: OrderedDict[Hashable, Any] = OrderedDict()
 
     def call(self, phase: str, function: Callable[[], T]) -> T:
         """Runs a piece of the implementation.
@@ -69,22 +74,32 @@ class Subject:
         """
         try:
             return function()
-        except (KeyboardInterrupt, MemoryError):
+        except (KeyboardInterrupt, MemoryError, Crash):
             raise
         except BaseException as error:
             raise Crash(error, phase) from error
 
     def _cached(self, key: Hashable, phase: str, function: Callable[[], T]) -> T:
-        if key in self._cache:
-            self._cache.move_to_end(key)
+        return self._kept(self._cache, self._keep, key, phase, function)
+
+    def _kept(
+        self,
+        cache: OrderedDict[Hashable, Any],
+        keep: int,
+        key: Hashable,
+        phase: str,
+        function: Callable[[], T],
+    ) -> T:
+        if key in cache:
+            cache.move_to_end(key)
         else:
             try:
-                self._cache[key] = self.call(phase, function)
+                cache[key] = self.call(phase, function)
             except Crash as crash:
-                self._cache[key] = crash
-            while len(self._cache) > self._keep:
-                self._cache.popitem(last=False)
-        value: T = self._cache[key]
+                cache[key] = crash
+            while len(cache) > keep:
+                cache.popitem(last=False)
+        value: T = cache[key]
         if isinstance(value, Crash):
             raise value
         return value
@@ -94,6 +109,15 @@ class Subject:
         return self._cached(
             ("prepare", problem.key), "prepare", lambda: self.adapter.prepare(problem)
         )
+
+    def directions(self, problem: Problem) -> tuple[Direction, ...]:
+        """The directions that have a kernel of their own for a problem.
+
+        A prepared object may say so itself in an attribute ``directions``, where options decide (a fused
+        backward kernel has no ``dq`` of its own); otherwise they are those of the description.
+        """
+        own: tuple[Direction, ...] | None = getattr(self.prepare(problem), "directions", None)
+        return self.description.directions if own is None else own
 
     def fresh(self, problem: Problem) -> Any:
         """Prepared anew, not from the results kept here."""
@@ -115,4 +139,44 @@ class Subject:
             ("schedule", problem.key, direction, shard),
             f"schedule({direction})",
             lambda: prepared.schedule(direction, shard),
+        )
+
+    def forward(self, problem: Problem, *, residuals: bool = False) -> Forward:
+        """The output for the arrays of a problem, with residuals if asked for."""
+        prepared = self.prepare(problem)
+        more = {"residuals": True} if residuals else {}
+        return self._kept(
+            self._results,
+            KEEP_RESULTS,
+            ("forward", problem.key, residuals),
+            "forward with residuals" if residuals else "forward",
+            lambda: prepared.forward(inputs(problem), **more),
+        )
+
+    def backward(
+        self,
+        problem: Problem,
+        kind: Cotangent = "quiet",
+        *,
+        with_residuals: bool = False,
+        with_lse: bool = False,
+    ) -> Gradients:
+        """The gradients for the arrays of a problem.
+
+        Args:
+          problem: what to run.
+          kind: the gradient with respect to the output.
+          with_residuals: differentiate the call that returns residuals.
+          with_lse: add a loss on logsumexp.
+        """
+        prepared = self.prepare(problem)
+        more: dict[str, Any] = {"with_residuals": True} if with_residuals else {}
+        if with_lse:
+            more["d_logsumexp"] = d_logsumexp(problem)
+        return self._kept(
+            self._results,
+            KEEP_RESULTS,
+            ("backward", problem.key, kind, with_residuals, with_lse),
+            "backward",
+            lambda: prepared.backward(inputs(problem), d_out(problem, kind), **more),
         )
