@@ -43,6 +43,11 @@ class Domain:
     where: Callable[[Problem], bool] | None = None
     only: tuple[str, ...] = ()
 
+    @property
+    def group(self) -> str:
+        """Heavy checks of one group run in one process, where they share kernels."""
+        return f"kernels-{self.dynamic}"
+
     def contains(self, problem: Problem) -> bool:
         """Whether a problem belongs to the domain."""
         facts: tuple[tuple[Choice, bool], ...] = (
@@ -78,7 +83,7 @@ class Domain:
             block_q=tuple(multiples[0] * f for f in factors),
             block_kv=tuple(multiples[1] * f for f in factors),
             blocks=4,
-            heads=3 if self.kernel else 4,
+            heads=4,
             static=self.dynamic != "always",
             dynamic=may(self.dynamic, "dynamic_masks") != "never",
             per_head=may(self.several_masks, "per_head_masks"),

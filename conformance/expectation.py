@@ -11,6 +11,7 @@ One file per implementation, ``expectations/<name>.toml``, with entries like::
     when = ["static", "empty_q_shard"]   # predicates that all hold (conformance/predicates.py)
     versions = ["0.4.31", "0.12.0.1"]    # first and last version that was seen to have it
     vector = "empty-first-q-shard"       # a fixed problem that shows it
+    proof = "CONV-2"                     # the clause whose check shows it on that problem
     reason = "…"
 
 A deviation is reported in its own column, never as a pass. If its vector no longer fails it is stale.
@@ -47,6 +48,7 @@ class Deviation:
     versions: tuple[str, str]
     reason: str
     vector: str = ""
+    proof: str = ""
     signature: str = ""
     where: str = ""
 
@@ -112,13 +114,15 @@ def _entry(entry: dict[str, Any], where: str) -> Deviation:
         item = Deviation(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
     except TypeError as error:
         raise ExpectationError(f"{where}: {error}") from None
-    unknown = set(item.clauses) - {"*"} - all_clauses().keys()
+    unknown = {*item.clauses, item.proof} - {"*", ""} - all_clauses().keys()
     if unknown:
         raise ExpectationError(f"{where}: unknown clauses {sorted(unknown)}")
     if set(item.when) - PREDICATES.keys():
         raise ExpectationError(f"{where}: unknown predicates {sorted(set(item.when) - set(PREDICATES))}")
     if item.kind not in ("crash", "value"):
         raise ExpectationError(f"{where}: kind must be 'crash' or 'value', got {item.kind!r}")
+    if bool(item.vector) != bool(item.proof):
+        raise ExpectationError(f"{where}: vector and proof go together")
     if len(item.versions) != 2:
         raise ExpectationError(f"{where}: versions must be [first, last]")
     return item

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.domain import Domain
+from conformance.numeric_domain import NumericDomain
 from conformance.problem import Problem
 from conformance.subject import Subject
 from spec import Clause, clause
@@ -71,12 +72,14 @@ class Check:
       function: the check itself.
       domain: the problems it is about.
       heavy: it builds or traces kernels; fewer problems are tried.
+      features: what it needs beyond the features of the clause.
     """
 
     clause_id: str
     function: CheckFunction
-    domain: Domain
+    domain: Domain | NumericDomain
     heavy: bool = False
+    features: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -94,9 +97,9 @@ class Check:
         return clause(self.clause_id)
 
     def missing(self, subject: Subject) -> list[str]:
-        """Features that the clause needs and the implementation does not declare."""
-        needed = self.clause.features
-        return sorted(set(needed) - subject.description.features)
+        """Features that the check needs and the implementation does not declare."""
+        needed = {*self.clause.features, *self.features}
+        return sorted(needed - subject.description.features)
 
 
 #: All checks by function name, in the order of their modules.
@@ -104,7 +107,11 @@ CHECKS: dict[str, Check] = {}
 
 
 def judges(
-    clause_id: str, domain: Domain | None = None, *, heavy: bool = False
+    clause_id: str,
+    domain: Domain | NumericDomain | None = None,
+    *,
+    heavy: bool = False,
+    features: tuple[str, ...] = (),
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Registers a check of one clause.
 
@@ -112,6 +119,7 @@ def judges(
       clause_id: an id of the specification.
       domain: the problems that the check is about; every kind of problem if None.
       heavy: the check builds or traces kernels.
+      features: what the check needs beyond the features of the clause.
 
     Raises:
       KeyError: unknown id.
@@ -123,7 +131,7 @@ def judges(
         name = function.__name__
         if name in CHECKS and CHECKS[name].module != function.__module__:
             raise ValueError(f"two checks are called {name}")
-        CHECKS[name] = Check(clause_id, function, domain or Domain(), heavy)
+        CHECKS[name] = Check(clause_id, function, domain or Domain(), heavy, features)
         return function
 
     return register

@@ -115,7 +115,7 @@ class CheckItem(pytest.Item):
         super().__init__(**more)
         self.check = check
         # Heavy checks of one domain draw the same problems: in one process they share their kernels.
-        group = f"kernels-{check.domain.dynamic}" if check.heavy else check.name
+        group = check.domain.group if check.heavy else check.name
         self.add_marker(pytest.mark.xdist_group(group))
         self.keywords[check.clause_id] = True
 

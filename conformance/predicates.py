@@ -49,6 +49,12 @@ def several_q_shards(problem: Problem) -> bool:
 
 
 @predicate
+def shrunk(problem: Problem) -> bool:
+    """Shrinking is asked for."""
+    return problem.shrink
+
+
+@predicate
 def several_masks(problem: Problem) -> bool:
     """The heads have more than one mask."""
     return not problem.single_mask

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, mark
 from conformance.judge import Check, Measure, Violation
+from conformance.numeric_domain import NumericDomain
+from conformance.numeric_vectors import NumericVector, numeric_vectors
 from conformance.problem import Problem
 from conformance.subject import Crash, Subject
 from conformance.vectors import Vector, vectors
@@ -27,20 +29,22 @@ class Profile:
     Attributes:
       examples: problems a check draws.
       heavy_examples: problems a check that builds kernels draws.
+      numeric_examples: problems a check of numerical results draws.
       shrinks: further problems tried to make a failing one smaller (a quarter for heavy checks).
       variants: try fixed problems in every layout and shrink option.
     """
 
     examples: int
     heavy_examples: int
+    numeric_examples: int
     shrinks: int
     variants: bool
 
 
 PROFILES: dict[str, Profile] = {
-    "quick": Profile(examples=60, heavy_examples=12, shrinks=200, variants=False),
-    "ci": Profile(examples=300, heavy_examples=60, shrinks=400, variants=True),
-    "deep": Profile(examples=2000, heavy_examples=300, shrinks=1000, variants=True),
+    "quick": Profile(examples=60, heavy_examples=12, numeric_examples=3, shrinks=200, variants=False),
+    "ci": Profile(examples=300, heavy_examples=60, numeric_examples=20, shrinks=400, variants=True),
+    "deep": Profile(examples=2000, heavy_examples=300, numeric_examples=100, shrinks=1000, variants=True),
 }
 
 
@@ -92,6 +96,8 @@ class _Search:
         self.check = check
         self.subject = subject
         self.examples = profile.heavy_examples if check.heavy else profile.examples
+        if isinstance(check.domain, NumericDomain):
+            self.examples = profile.numeric_examples
         self.shrinks = profile.shrinks // 4 if check.heavy else profile.shrinks
         self.variants = profile.variants
         self.deviations = deviations
@@ -173,7 +179,7 @@ def _settings(examples: int) -> hypothesis.settings:
 
 def domain_vectors(
     check: Check, subject: Subject, every_variant: bool
-) -> list[tuple[Vector, Problem]]:
+) -> list[tuple[Vector | NumericVector, Problem]]:
     """The fixed problems of a check's domain that the implementation can be given.
 
     Args:
@@ -182,12 +188,14 @@ def domain_vectors(
       every_variant: every layout and shrink option of each problem, instead of the first that fits.
     """
     description = subject.description
+    if isinstance(check.domain, NumericDomain):
+        return list(numeric_vectors(check.domain, description))
     space = check.domain.space(description)
     tiny = min(space.block_q) == min(space.block_kv) == 1
     sizes = (space.block_q[-2], space.block_kv[-2]) if tiny else (space.block_q[0], space.block_kv[0])
     if check.domain.rectangular:
         sizes = (sizes[0], space.block_kv[1])
-    result = []
+    result: list[tuple[Vector | NumericVector, Problem]] = []
     for item, problem in vectors(*sizes, tiny, check.domain.only):
         for layout, shrink in itertools.product(space.layouts, space.shrink):
             varied = problem.but(layout=layout, shrink=shrink)
@@ -257,6 +265,6 @@ def stale_deviations(
         item.id
         for item in deviations
         if item.vector in tried
-        and check.clause_id in item.clauses
+        and check.clause_id == item.proof
         and (item.id, item.vector) not in failing
     ]

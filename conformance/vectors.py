@@ -35,7 +35,13 @@ class Vector:
     tiny: bool = False
 
 
-def _pattern(*rows: str, heads: int = 1, shards: Shards = Shards(), **more: bool) -> Build:  # noqa: B008
+def _pattern(
+    *rows: str,
+    heads: int = 1,
+    kv_heads: int | None = None,
+    shards: Shards = Shards(),  # noqa: B008  (frozen)
+    **more: bool,
+) -> Build:
     def build(q: int, kv: int) -> Problem:
         return Problem(
             len(rows) * q,
@@ -43,7 +49,7 @@ def _pattern(*rows: str, heads: int = 1, shards: Shards = Shards(), **more: bool
             (Blocks(rows, q, kv),),
             BlockSizes(q, kv),
             heads=heads,
-            kv_heads=heads,
+            kv_heads=kv_heads or heads,
             shards=shards,
             **more,
         )
@@ -133,6 +139,7 @@ VECTORS: tuple[Vector, ...] = (
     Vector("chunks-across-blocks", "chunk edges", _square(3, lambda b: ChunkedCausal(b + b // 2 + 1))),
     Vector("two-different-heads", "several masks", _two_heads(Causal(), Full())),
     Vector("one-empty-head", "several masks", _two_heads(Causal(), Causal(-(10**6)))),
+    Vector("grouped-heads", "head map", _pattern("a0", "2a", heads=4, kv_heads=2)),
     Vector("dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)),
     Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "000", dynamic=True)),
     Vector("data-127", "downcast boundary", _long_row(128), tiny=True),

@@ -76,6 +76,7 @@ class PreparedJax:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self._backward: dict[tuple[bool, Shard], list[KernelTrace]] = {}
 
     def mask(self, head: int) -> Any:
         """The library's mask object of one head."""
@@ -226,7 +227,10 @@ class PreparedJax:
         if direction == "fwd":
             (trace,) = trace_kernels(forward, q, k, k, *masks)
             return trace.named_after(kernel_lib.flash_attention_kernel, LAST_INPUT)
-        _, dkv, *dq = trace_kernels(gradients, q, k, k, q, *masks)
+        key = (self.fused(direction), shard)  # dq and dkv are kernels of one program
+        if key not in self._backward:
+            self._backward[key] = trace_kernels(gradients, q, k, k, q, *masks)
+        _, dkv, *dq = self._backward[key]
         if direction == "dq":
             return dq[0].named_after(kernel_lib._flash_attention_dq_kernel, LAST_INPUT)
         return dkv.named_after(kernel_lib._flash_attention_dkv_kernel, LAST_INPUT)

@@ -17,7 +17,7 @@ from reference.mask_info import GridMaskInfo
 DYNAMIC = Domain(dynamic="always")
 
 
-@judges("DYNAMIC-1", DYNAMIC)
+@judges("DYNAMIC-1", DYNAMIC, heavy=True)
 def check_dynamic_labels(subject: Subject, problem: Problem) -> None:
     """The labels of a run-time mask."""
     for direction in subject.description.directions:
@@ -26,7 +26,7 @@ def check_dynamic_labels(subject: Subject, problem: Problem) -> None:
             expect_array(where, expected, actual)
 
 
-@judges("DYNAMIC-2", DYNAMIC)
+@judges("DYNAMIC-2", DYNAMIC, heavy=True)
 def check_dynamic_stored_blocks(subject: Subject, problem: Problem) -> None:
     """Every partial block finds its values."""
     for direction in subject.description.directions:
@@ -38,7 +38,7 @@ def check_dynamic_stored_blocks(subject: Subject, problem: Problem) -> None:
             compare_stored(subject, problem, direction, shard)
 
 
-@judges("DYNAMIC-3", DYNAMIC)
+@judges("DYNAMIC-3", DYNAMIC, heavy=True)
 def check_dynamic_indices(subject: Subject, problem: Problem) -> None:
     """Every index of a run-time mask names a block of the shard."""
     for direction in subject.description.directions:

@@ -155,7 +155,7 @@ def in_range(where: str, array: Int32, size: int) -> None:
         raise Violation(place, f"an index from 0 to {size - 1}", array[at], (len(wrong), array.size))
 
 
-@judges("DATA-5", Domain(dynamic="any"))
+@judges("DATA-5")
 def check_data_next_in_range(subject: Subject, problem: Problem) -> None:
     """Every entry of ``data_next`` (or of the list) names a block of the shard."""
     for direction in subject.description.directions:
@@ -235,7 +235,7 @@ def check_wrap_around_of_stored_blocks(subject: Subject, problem: Problem) -> No
     compare_mask_next(subject, problem, wrapped=True)
 
 
-@judges("MASKNEXT-4", Domain(dynamic="any"))
+@judges("MASKNEXT-4")
 def check_mask_next_in_range(subject: Subject, problem: Problem) -> None:
     """Every entry of ``mask_next`` names a stored block."""
     for direction in subject.description.directions:

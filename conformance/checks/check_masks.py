@@ -13,6 +13,7 @@ from conformance.neighbours import neighbours
 from conformance.problem import Problem
 from conformance.subject import Subject
 from reference.masks import Bool, Causal, Local, Mask
+from reference.sharding import Shard
 
 
 def kinds(*names: str, **more: Any) -> Domain:
@@ -70,22 +71,21 @@ def check_local_mask(subject: Subject, problem: Problem) -> None:
 
 @judges("MASK-5", kinds("local", where=unlimited))
 def check_local_mask_without_limits(subject: Subject, problem: Problem) -> None:
-    """A window without limits sees everything, also where the kernel computes it."""
+    """A window without limits sees everything, also where it is computed."""
     compare_dense(subject, problem)
     if subject.description.offers("mask_info"):
-        info = subject.mask_info(problem, "fwd")
-        if info.computed_mask is not None:
-            expect_array("mask function", problem.head_masks[0].dense(), info.computed_mask)
-    if subject.description.offers("schedule") and runs_on_kernel(subject, problem):
-        from reference.sharding import Shard
-
-        subject.schedule(problem, "fwd", Shard())
+        computed = subject.mask_info(problem, "fwd").computed_mask
+        if computed is not None:
+            expect_array("mask function", problem.head_masks[0].dense(), computed)
 
 
-def runs_on_kernel(subject: Subject, problem: Problem) -> bool:
-    """Whether the block sizes are those of a kernel."""
-    multiples = subject.description.kernel_block_multiples
-    return problem.blocks.q % multiples[0] == 0 and problem.blocks.kv % multiples[1] == 0
+@judges("MASK-5", kinds("local", where=unlimited, kernel=True), heavy=True, features=("schedule",))
+def check_kernel_with_unlimited_window(subject: Subject, problem: Problem) -> None:
+    """A kernel with a window without limits can be built, and runs every block."""
+    for direction in subject.directions(problem):
+        q_blocks, kv_blocks = problem.grid(direction)
+        steps = subject.schedule(problem, direction, Shard())
+        expect(f"running steps ({direction})", problem.heads * q_blocks * kv_blocks, len(steps.work()))
 
 
 @judges("MASK-6", kinds("chunked_causal"))

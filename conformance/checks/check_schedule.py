@@ -36,7 +36,7 @@ KERNEL = Domain(kernel=True)
 
 def schedules(subject: Subject, problem: Problem) -> Iterator[tuple[Schedule, Shard, str]]:
     """Every schedule of a problem: all declared directions on all shards."""
-    for direction in subject.description.directions:
+    for direction in subject.directions(problem):
         for shard in shards_of(problem):
             schedule = subject.schedule(problem, direction, shard)
             yield schedule, shard, place_name(direction, shard, problem)
@@ -168,26 +168,26 @@ def worst_ratio(
 @judges("FETCH-2", KERNEL, heavy=True)
 def measure_forward_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of k and v in the directions that visit kv blocks inside q blocks."""
-    forward = [d for d in subject.description.directions if d != "dkv"]
+    forward = [d for d in subject.directions(problem) if d != "dkv"]
     return worst_ratio(subject, problem, forward)
 
 
 @judges("FETCH-3", KERNEL, heavy=True)
 def measure_backward_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of q and of the output gradient in dkv."""
-    return worst_ratio(subject, problem, [d for d in subject.description.directions if d == "dkv"])
+    return worst_ratio(subject, problem, [d for d in subject.directions(problem) if d == "dkv"])
 
 
 @judges("SHRINK-8", Domain(several_masks="never", shrink=True, kernel=True), heavy=True)
 def measure_fetches_of_shrunk_grids(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of the moving operands in the shrunk grid of every direction."""
-    return worst_ratio(subject, problem, subject.description.directions)
+    return worst_ratio(subject, problem, subject.directions(problem))
 
 
 @judges("DYNAMIC-4", Domain(dynamic="always", kernel=True, q_shards="never"), heavy=True)
 def measure_dynamic_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of the moving operands of run-time masks."""
-    return worst_ratio(subject, problem, subject.description.directions)
+    return worst_ratio(subject, problem, subject.directions(problem))
 
 
 def compare_outputs(

@@ -1,0 +1,117 @@
+"""What a mutant is, and the adapter that applies its patches to the reference."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.adapter import Description
+from conformance.adapters.reference import PreparedReference, ReferenceAdapter, schedule_of
+from conformance.problem import Problem
+from reference.flat import FlatMaskInfo
+from reference.mask_info import Direction, GridMaskInfo
+from reference.schedule import Schedule
+from reference.sharding import Shard
+
+Info = GridMaskInfo | FlatMaskInfo
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The reference with one mistake.
+
+    Attributes:
+      name: of the mistake.
+      clause: the clause that it violates, whose check must notice.
+      bug_class: what kind of mistake it is.
+      seen_in: project and version where such a bug was released ("" if none is known).
+      prepare: changes the problem before it is prepared, or raises.
+      mask: changes a mask object.
+      info: changes compiled arrays.
+      schedule: changes a schedule.
+      compile: replaces compilation: gets the problem and a direction.
+      quality: it violates a quality clause: its figure must be worse than the reference's.
+    """
+
+    name: str
+    clause: str
+    bug_class: str
+    seen_in: str = ""
+    prepare: Callable[[Problem], Problem] | None = None
+    mask: Callable[[Any, Problem], Any] | None = None
+    info: Callable[[Info, Problem], Info] | None = None
+    schedule: Callable[[Schedule, Problem, Shard], Schedule] | None = None
+    compile: Callable[[Problem, Direction], Info] | None = None
+    quality: bool = False
+
+
+#: All mutants by name.
+MUTANTS: dict[str, Mutant] = {}
+
+TABLES = ("masks", "labels", "arrays", "layouts", "schedules", "rejections")
+
+
+def add(*mutants: Mutant) -> None:
+    """Registers mutants.
+
+    Raises:
+      ValueError: a name is taken.
+    """
+    for mutant in mutants:
+        if MUTANTS.setdefault(mutant.name, mutant) is not mutant:
+            raise ValueError(f"two mutants are called {mutant.name}")
+
+
+def load_all() -> dict[str, Mutant]:
+    """Imports every table and returns all mutants."""
+    for name in TABLES:
+        importlib.import_module(f"conformance.mutants.{name}")
+    return MUTANTS
+
+
+class PreparedMutant(PreparedReference):
+    """The reference, with the patches of a mutant on everything it returns."""
+
+    def __init__(self, problem: Problem, mutant: Mutant) -> None:
+        super().__init__(problem)
+        self.mutant = mutant
+
+    def mask(self, head: int) -> Any:
+        mask = super().mask(head)
+        return self.mutant.mask(mask, self.problem) if self.mutant.mask else mask
+
+    def mask_info(self, direction: Direction) -> Info:
+        if self.mutant.compile:
+            return self.mutant.compile(self.problem, direction)
+        info = super().mask_info(direction)
+        return self.mutant.info(info, self.problem) if self.mutant.info else info
+
+    def schedule(self, direction: Direction, shard: Shard) -> Schedule:
+        schedule = schedule_of(self.mask_info(direction), self.problem, shard)
+        if self.mutant.schedule:
+            return self.mutant.schedule(schedule, self.problem, shard)
+        return schedule
+
+
+class MutantAdapter(ReferenceAdapter):
+    """A mutant as an implementation under test."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+
+    def describe(self) -> Description:
+        description = super().describe()
+        return Description(
+            name=f"mutant-{self.mutant.name}",
+            version=description.version,
+            features=description.features,
+            directions=description.directions,
+        )
+
+    def prepare(self, problem: Problem) -> PreparedReference:
+        if self.mutant.prepare:
+            problem = self.mutant.prepare(problem)
+        prepared = super().prepare(problem)
+        return PreparedMutant(prepared.problem, self.mutant)

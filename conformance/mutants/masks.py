@@ -1,0 +1,192 @@
+"""Mutants of masks: wrong definitions, slices, equality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from conformance.mask_json import Random
+from conformance.mutants.base import Mutant, add
+from conformance.problem import Problem
+from reference.masks import (
+    And,
+    Bool,
+    Causal,
+    ChunkedCausal,
+    Expr,
+    Full,
+    Local,
+    Mask,
+    Or,
+)
+
+
+def rewritten(kind: type[Expr], change: Callable[[Any], Expr]) -> Callable[[Mask, Problem], Mask]:
+    """A patch that replaces expressions of one kind."""
+
+    def patch(mask: Mask, problem: Problem) -> Mask:
+        del problem
+        if not isinstance(mask.expr, kind):
+            return mask
+        return Mask(change(mask.expr), mask.q_len, mask.kv_len)
+
+    return patch
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A mask object with a wrong shape, slice, comparison or hash."""
+
+    inner: Mask
+    shape: tuple[int, ...]
+    read: Callable[[Mask, tuple[slice, slice]], Bool] = Mask.__getitem__
+    equal: Callable[[Mask, Mask], bool] = Mask.__eq__
+    hashed: Callable[[Mask], int] = hash
+
+    def __getitem__(self, index: tuple[slice, slice]) -> Bool:
+        """The slice, through the patch."""
+        return self.read(self.inner, index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Wrapped) and bool(self.equal(self.inner, other.inner))
+
+    def __hash__(self) -> int:
+        return self.hashed(self.inner)
+
+
+def wrapped(**changes: Any) -> Callable[[Mask, Problem], Wrapped]:
+    """A patch that wraps the mask object."""
+
+    def patch(mask: Mask, problem: Problem) -> Wrapped:
+        del problem
+        given = {k: v(mask) if k == "shape" else v for k, v in changes.items()}
+        return Wrapped(mask, **({"shape": mask.shape} | given))
+
+    return patch
+
+
+def whole_rows(mask: Mask, index: tuple[slice, slice]) -> Bool:
+    """Ignores the start of the row slice."""
+    rows, columns = index
+    length = len(range(mask.q_len)[rows])
+    return mask[0:length, columns]
+
+
+def without_empty_axis(mask: Mask, index: tuple[slice, slice]) -> Bool:
+    """Drops an axis of length 1."""
+    part = mask[index]
+    return part[0] if part.shape[0] == 1 else part
+
+
+def never_empty(mask: Mask, index: tuple[slice, slice]) -> Bool:
+    """Reads ``a:a`` as if it were ``a:``."""
+    rows, columns = index
+    if rows.start is not None and rows.start == rows.stop:
+        rows = slice(rows.start, None)
+    return mask[rows, columns]
+
+
+def aligned_to_the_end(mask: Mask, problem: Problem) -> Mask:
+    """Causal masks aligned to the last position instead of the first."""
+    del problem
+    if not isinstance(mask.expr, Causal):
+        return mask
+    shift = mask.kv_len - mask.q_len
+    return Mask(replace(mask.expr, offset=mask.expr.offset + shift), mask.q_len, mask.kv_len)
+
+
+def of_first_head(mask: Mask, problem: Problem) -> Mask:
+    """Every head gets the mask of head 0."""
+    return problem.head_masks[0] if problem.heads > 1 else mask
+
+
+add(
+    Mutant(
+        "mask-shape-transposed",
+        "CONV-1",
+        "swapped axes",
+        mask=wrapped(shape=lambda mask: mask.shape[::-1]),
+    ),
+    Mutant("full-mask-is-causal", "MASK-1", "wrong mask", mask=rewritten(Full, lambda e: Causal())),
+    Mutant(
+        "causal-excludes-diagonal",
+        "MASK-2",
+        "off by one",
+        mask=rewritten(Causal, lambda e: Causal(e.offset - 1)),
+    ),
+    Mutant(
+        "causal-negative-offset-clamped",
+        "MASK-3",
+        "ignored argument",
+        mask=rewritten(Causal, lambda e: Causal(max(0, e.offset))),
+    ),
+    Mutant(
+        "local-window-one-short",
+        "MASK-4",
+        "off by one",
+        mask=rewritten(Local, lambda e: replace(e, left=e.left - 1) if e.left else e),
+    ),
+    Mutant(
+        "local-ignores-offset",
+        "MASK-4",
+        "ignored argument",
+        mask=rewritten(Local, lambda e: replace(e, offset=0)),
+    ),
+    Mutant(
+        "local-without-limits-is-causal",
+        "MASK-5",
+        "missing case",
+        seen_in="jax 0.12.0.1 cannot run such a mask",
+        mask=rewritten(Local, lambda e: Causal() if e.left is e.right is None else e),
+    ),
+    Mutant(
+        "chunks-are-not-causal",
+        "MASK-6",
+        "missing condition",
+        mask=rewritten(ChunkedCausal, lambda e: Local(0, None) | e),
+    ),
+    Mutant(
+        "dense-mask-sees-diagonal",
+        "MASK-7",
+        "off by one",
+        mask=rewritten(Random, lambda e: Or(e, Local(0, 0))),
+    ),
+    Mutant("and-is-or", "MASK-8", "wrong operator", mask=rewritten(And, lambda e: Or(e.left, e.right))),
+    Mutant("or-is-left", "MASK-9", "ignored operand", mask=rewritten(Or, lambda e: e.left)),
+    Mutant("all-heads-use-first-mask", "MASK-10", "ignored argument", mask=of_first_head),
+    Mutant("causal-aligned-to-end", "MASK-11", "right on squares only", mask=aligned_to_the_end),
+    Mutant("slice-ignores-start", "MASK-12", "wrong slice", mask=wrapped(read=whole_rows)),
+    Mutant("single-row-loses-axis", "MASK-13", "wrong slice", mask=wrapped(read=without_empty_axis)),
+    Mutant("empty-slice-is-rest", "MASK-13", "wrong slice", mask=wrapped(read=never_empty)),
+    Mutant("masks-compare-by-identity", "MASK-14", "cache key", mask=wrapped(equal=lambda a, b: a is b)),
+    Mutant("hash-by-identity", "MASK-14", "cache key", mask=wrapped(hashed=id)),
+    Mutant(
+        "equality-by-shape",
+        "MASK-15",
+        "cache key",
+        mask=wrapped(equal=lambda a, b: a.shape == b.shape, hashed=lambda a: hash(a.shape)),
+    ),
+    Mutant(
+        "equality-ignores-offset",
+        "MASK-15",
+        "cache key",
+        mask=wrapped(
+            equal=lambda a, b: a.shape == b.shape and _no_offset(a.expr) == _no_offset(b.expr),
+            hashed=lambda a: hash(a.shape),
+        ),
+    ),
+    Mutant(
+        "equality-by-bytes",
+        "MASK-15",
+        "cache key",
+        mask=wrapped(
+            equal=lambda a, b: a.dense().tobytes() == b.dense().tobytes(),
+            hashed=lambda a: hash(a.dense().tobytes()),
+        ),
+    ),
+)
+
+
+def _no_offset(expr: Expr) -> Expr:
+    return replace(expr, offset=0) if isinstance(expr, Causal | Local) else expr
