@@ -5,7 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel as kernel_lib,
+)
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_mask as mask_lib,
+)
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_mask_info as info_lib,
+)
 
 from conformance.adapter import Description
 from conformance.adapters.pallas_common import (
@@ -13,35 +24,20 @@ from conformance.adapters.pallas_common import (
     evaluate_mask_function,
     library_mask,
     plain,
-    prefer_cpu,
+    share,
 )
-from conformance.problem import Problem
-from reference.mask_info import Direction, GridMaskInfo
-from reference.masks import Bool
-from reference.schedule import Schedule
-from reference.sharding import Shard
-
-prefer_cpu()
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
-    splash_attention_kernel as kernel_lib,
-)
-from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
-    splash_attention_mask as mask_lib,
-)
-from jax.experimental.pallas.ops.tpu.splash_attention import (  # noqa: E402
-    splash_attention_mask_info as info_lib,
-)
-
-from conformance.adapters.pallas_trace import (  # noqa: E402
+from conformance.adapters.pallas_trace import (
     BlockAxes,
     KernelTrace,
     evaluate_program,
     schedule_from_trace,
     trace_kernels,
 )
+from conformance.problem import Problem
+from reference.mask_info import Direction, GridMaskInfo
+from reference.masks import Bool
+from reference.schedule import Schedule
+from reference.sharding import Shard
 
 #: What every release since 0.4.31 offers.
 FEATURES = frozenset(
@@ -187,8 +183,7 @@ class PreparedJax:
         def part(array: Any) -> Any:
             if array is None:
                 return None
-            heads = jnp.split(array, shards.head, axis=0)[shard.head]
-            return jnp.split(heads, shards.q, axis=1)[shard.q]
+            return share(share(array, shards.head, shard.head), shards.q, shard.q, axis=1)
 
         stack, sequence = info.partial_mask_blocks, info.q_sequence
         changed: dict[str, Any] = {}
@@ -197,7 +192,7 @@ class PreparedJax:
             # The library turns this flag into an array, which a traced program cannot branch on.
             changed["is_dynamic_mask"] = True
         if sequence is not None:
-            sequence = jnp.split(sequence, shards.q)[shard.q]
+            sequence = share(sequence, shards.q, shard.q)
         return info._replace(
             data_next=part(info.data_next),
             mask_next=part(info.mask_next),

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
+from glob import glob
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from reference.mask_info import IntArray
 from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
-
-def prefer_cpu() -> None:
-    """Makes JAX start on the CPU unless the user chose a platform.
-
-    Compiling masks and reading schedules needs no accelerator, and looking for one costs seconds.
-    Without effect once JAX has started.
-    """
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if not jax.config.jax_platforms and not glob("/dev/accel*") + glob("/dev/vfio/[0-9]*"):
+    # An installed libtpu looks for the TPU that this machine does not have, and complains at length.
+    jax.config.update("jax_platforms", "cpu")
 
 
 def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
@@ -58,6 +54,25 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 def plain(array: Any) -> NDArray[Any] | None:
     """A NumPy copy of an array that may be absent."""
     return None if array is None else np.array(array)
+
+
+def share(array: Any, parts: int, which: int, axis: int = 0) -> Any:
+    """One device's equal part of an array along an axis, as ``shard_map`` cuts it.
+
+    Args:
+      array: a NumPy or JAX array, or a traced value.
+      parts: number of devices along the axis.
+      which: the device.
+      axis: which axis is cut.
+
+    Raises:
+      ValueError: the axis does not divide.
+    """
+    size, rest = divmod(array.shape[axis], parts)
+    if rest:
+        raise ValueError(f"{parts} shards must divide axis {axis} of shape {array.shape}")
+    index = (*[slice(None)] * axis, slice(which * size, (which + 1) * size))
+    return array[index] if isinstance(array, jax.core.Tracer) else np.asarray(array)[index]
 
 
 def evaluate_mask_function(function: Any, q_sequence: IntArray, kv_len: int) -> Bool:

@@ -6,14 +6,35 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from tokamax._src.ops.experimental.tpu.splash_attention import (
+    ring_attention_kernel as ring_lib,
+)
+from tokamax._src.ops.experimental.tpu.splash_attention import (
+    splash_attention_kernel as kernel_lib,
+)
+from tokamax._src.ops.experimental.tpu.splash_attention import (
+    splash_attention_mask as mask_lib,
+)
+from tokamax._src.ops.experimental.tpu.splash_attention import (
+    splash_attention_mask_info as info_lib,
+)
 
 from conformance.adapter import Description
 from conformance.adapters.pallas_common import (
     evaluate_mask_function,
     library_mask,
     plain,
-    prefer_cpu,
+    share,
+)
+from conformance.adapters.pallas_trace import (
+    BlockAxes,
+    KernelTrace,
+    evaluate_program,
+    schedule_from_trace,
+    trace_program,
 )
 from conformance.problem import Problem
 from reference.blocks import FULL, Int32
@@ -22,31 +43,6 @@ from reference.mask_info import Direction, IntArray, downcast
 from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard, every_shard
-
-prefer_cpu()
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
-    ring_attention_kernel as ring_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
-    splash_attention_kernel as kernel_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
-    splash_attention_mask as mask_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (  # noqa: E402
-    splash_attention_mask_info as info_lib,
-)
-
-from conformance.adapters.pallas_trace import (  # noqa: E402
-    BlockAxes,
-    KernelTrace,
-    evaluate_program,
-    schedule_from_trace,
-    trace_program,
-)
 
 #: One mask for all heads; index arrays in the smallest type if the mask is known in advance.
 FEATURES = frozenset(
@@ -226,12 +222,11 @@ class PreparedTokamax:
         def part(array: Any) -> Any:
             if array is None:
                 return None
-            rows = jnp.split(array, shards.q)[shard.q]
-            return jnp.split(rows, shards.kv)[shard.kv]
+            return share(share(array, shards.q, shard.q), shards.kv, shard.kv)
 
         sequence = info.q_sequence
         if sequence is not None:
-            sequence = jnp.split(sequence, shards.q)[shard.q]
+            sequence = share(sequence, shards.q, shard.q)
         names = ("mask_next", "active_rows", "active_cols", "block_mask", "num_active_blocks")
         parts = {name: part(getattr(info, name)) for name in names}
         return info._replace(**parts, q_sequence=sequence)
