@@ -13,6 +13,7 @@ from conformance.problem import Problem
 from conformance.strategies import Choice, Space, problems
 from reference.mask_info import DIRECTIONS
 
+
 @dataclass(frozen=True)
 class Domain:
     """Restrictions on the problems of a check. The default is every structural problem.

@@ -179,7 +179,9 @@ class Signature:
 
 
 _LARGE_BACKWARD = BlockSizes(1, 1, q_dkv=2, kv_dkv=1, q_dq=1, kv_dq=2)
-_LARGE_FORWARD = BlockSizes(2, 2, q_dkv=1, kv_dkv=2, q_dq=2, kv_dq=1, kv_compute=1, kv_dkv_compute=1)
+_LARGE_FORWARD = BlockSizes(
+    2, 2, q_dkv=1, kv_dkv=2, q_dq=2, kv_dq=1, kv_compute=1, kv_dkv_compute=1
+)
 _LARGE_BOTH = BlockSizes(1, 1, q_dkv=2, kv_dkv=2, q_dq=2, kv_dq=2)
 
 #: The pool. One signature for every feature alone, and four that hold every pair of features.
@@ -197,7 +199,14 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("large_forward", blocks=_LARGE_FORWARD),
     Signature("large_both", blocks=_LARGE_BOTH),
     Signature("gqa-segments-cap-sinks", heads=4, segments=True, sinks=True, soft_cap=10.0),
-    Signature("gqa-v-cap-sinks-bfloat16", heads=4, wide_v=True, sinks=True, soft_cap=10.0, dtype="bfloat16"),
+    Signature(
+        "gqa-v-cap-sinks-bfloat16",
+        heads=4,
+        wide_v=True,
+        sinks=True,
+        soft_cap=10.0,
+        dtype="bfloat16",
+    ),
     Signature("mqa-v-segments-bfloat16", kv_heads=1, wide_v=True, segments=True, dtype="bfloat16"),
     Signature("mqa-cap-sinks", kv_heads=1, sinks=True, soft_cap=10.0),
     Signature("segments-blocks", segments=True, blocks=_LARGE_BOTH),

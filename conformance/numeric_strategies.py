@@ -23,7 +23,7 @@ SINKS_FAR = (200.0, -200.0, 1e4, float("-inf"))
 def _cut(length: int, *ids: int) -> Runs:
     """Segments of almost equal lengths that end beside the block edges."""
     edges = [0, *((n * length) // len(ids) + 1 + n % 2 for n in range(1, len(ids))), length]
-    return tuple((i, b - a) for i, a, b in zip(ids, edges, edges[1:], strict=True))
+    return tuple((i, b - a) for i, a, b in zip(ids, edges[:-1], edges[1:], strict=True))
 
 
 #: Segment ids of (queries, keys), by name, for given lengths. Those in `EMPTYING` leave rows without a key.
@@ -83,7 +83,9 @@ def _masks(
     if not offered or choice == "never" or (choice == "any" and draw(st.booleans())):
         return (first,)
     other = draw(pattern.filter(lambda mask: mask != first))
-    rest = draw(st.lists(st.sampled_from((first, other)), min_size=item.heads - 2, max_size=item.heads - 2))
+    rest = draw(
+        st.lists(st.sampled_from((first, other)), min_size=item.heads - 2, max_size=item.heads - 2)
+    )
     return (first, *rest, other)
 
 

@@ -49,9 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--splash-clause", action="append", default=[], metavar="ID", help="only these clauses"
     )
-    group.addoption(
-        "--splash-no-expectations", action="store_true", help="ignore known deviations"
-    )
+    group.addoption("--splash-no-expectations", action="store_true", help="ignore known deviations")
 
 
 class Session:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, SupportsIndex
 
 from conformance.mask_json import JsonObject, expr_from_json, expr_to_json
 from reference.blocks import block_grid
@@ -39,7 +39,11 @@ class BlockSizes:
 
     def of(self, direction: Direction) -> tuple[int, int]:
         """(block_q, block_kv) of a direction."""
-        pairs = {"fwd": (None, None), "dq": (self.q_dq, self.kv_dq), "dkv": (self.q_dkv, self.kv_dkv)}
+        pairs = {
+            "fwd": (None, None),
+            "dq": (self.q_dq, self.kv_dq),
+            "dkv": (self.q_dkv, self.kv_dkv),
+        }
         q, kv = pairs[direction]
         return q or self.q, kv or self.kv
 
@@ -94,7 +98,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if len(self.masks) not in (1, self.heads):
-            raise ValueError(f"masks must hold 1 or heads={self.heads} masks, got {len(self.masks)}")
+            raise ValueError(
+                f"masks must hold 1 or heads={self.heads} masks, got {len(self.masks)}"
+            )
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}")
         if self.dtype not in DTYPES:
@@ -166,7 +172,7 @@ class Problem:
 
     def dumps(self) -> str:
         """Canonical JSON text."""
-        return json.dumps(self.to_json(), sort_keys=True)
+        return json.dumps(self.to_json(), sort_keys=True, default=_plain_number)
 
     @staticmethod
     def from_json(obj: object) -> Problem:
@@ -212,3 +218,10 @@ class Problem:
 
 def _runs(runs: Any) -> tuple[tuple[int, int], ...]:
     return tuple((int(i), int(n)) for i, n in runs)
+
+
+def _plain_number(value: object) -> int:
+    """A block size of another integer type as JSON writes it."""
+    if isinstance(value, SupportsIndex):
+        return int(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -42,9 +42,13 @@ class Profile:
 
 
 PROFILES: dict[str, Profile] = {
-    "quick": Profile(examples=60, heavy_examples=12, numeric_examples=3, shrinks=200, variants=False),
+    "quick": Profile(
+        examples=60, heavy_examples=12, numeric_examples=3, shrinks=200, variants=False
+    ),
     "ci": Profile(examples=300, heavy_examples=60, numeric_examples=20, shrinks=400, variants=True),
-    "deep": Profile(examples=2000, heavy_examples=300, numeric_examples=100, shrinks=1000, variants=True),
+    "deep": Profile(
+        examples=2000, heavy_examples=300, numeric_examples=100, shrinks=1000, variants=True
+    ),
 }
 
 
@@ -59,7 +63,7 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
       What is wrong (or a quality figure), None if nothing is.
     """
 
-    def finding(kind: Kind, where: str, expected: str, actual: str, **more: str) -> Finding:
+    def finding(kind: Kind, where: str, expected: str, actual: str, **more: Any) -> Finding:
         data = problem.to_json()
         return Finding(
             check.clause_id, check.name, kind, data, where, expected, actual, vector=vector, **more
@@ -192,7 +196,9 @@ def domain_vectors(
         return list(numeric_vectors(check.domain, description))
     space = check.domain.space(description)
     tiny = min(space.block_q) == min(space.block_kv) == 1
-    sizes = (space.block_q[-2], space.block_kv[-2]) if tiny else (space.block_q[0], space.block_kv[0])
+    sizes = (
+        (space.block_q[-2], space.block_kv[-2]) if tiny else (space.block_q[0], space.block_kv[0])
+    )
     if check.domain.rectangular:
         sizes = (sizes[0], space.block_kv[1])
     result: list[tuple[Vector | NumericVector, Problem]] = []
@@ -251,9 +257,7 @@ def _status(outcome: Outcome) -> Status:
     return "known deviation" if any(f.deviation for f in outcome.findings) else "conforms"
 
 
-def stale_deviations(
-    check: Check, search: _Search, deviations: Sequence[Deviation]
-) -> list[str]:
+def stale_deviations(check: Check, search: _Search, deviations: Sequence[Deviation]) -> list[str]:
     """Known deviations whose fixed problem belongs to this check and no longer fails."""
     failing = {
         (found.deviation, found.vector)

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.adapter import Description
+from conformance.adapters import reference_numerics
+from conformance.adapters.reference_numerics import Numerics, schedule_of
 from conformance.problem import Problem
 from reference.dynamic import compile_dynamic
 from reference.flat import FlatMaskInfo, compile_flat
 from reference.mask_info import Direction, GridMaskInfo, compile_grid
 from reference.masks import Mask
-from reference.schedule import Schedule, flat_schedule, grid_schedule
-from reference.sharding import Shard, slice_flat, slice_grid
+from reference.schedule import Schedule
+from reference.sharding import Shard
 
 FEATURES = frozenset(
     {
@@ -21,65 +23,51 @@ FEATURES = frozenset(
         "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
         "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
         "shards:q", "shards:head", "shards:kv", "schedule",
+        *reference_numerics.FEATURES,
     }
 )  # fmt: skip
 
 
-class PreparedReference:
+def compile_mask(problem: Problem, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
+    """The compiled arrays of all shards for one direction."""
+    sizes, shards = problem.blocks.of(direction), problem.shards
+    if problem.dynamic:
+        values = np.stack([mask.dense() for mask in problem.head_masks])
+        return compile_dynamic(
+            values, *sizes, direction, shards=shards, downcast_arrays=problem.downcast
+        )
+    if problem.layout == "flat":
+        return compile_flat(
+            problem.head_masks[0],
+            *sizes,
+            direction,
+            shards=shards,
+            downcast_arrays=problem.downcast,
+        )
+    return compile_grid(
+        problem.head_masks,
+        *sizes,
+        direction,
+        shards=shards,
+        shrink=problem.shrink,
+        downcast_arrays=problem.downcast,
+    )
+
+
+class PreparedReference(Numerics):
     """One problem, ready; everything is computed when it is asked for."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        super().__init__(problem, compile_mask)
 
     def mask(self, head: int) -> Mask:
         return self.problem.head_masks[head]
 
     def mask_info(self, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
-        problem = self.problem
-        sizes, shards = problem.blocks.of(direction), problem.shards
-        if problem.dynamic:
-            values = np.stack([mask.dense() for mask in problem.head_masks])
-            return compile_dynamic(
-                values, *sizes, direction, shards=shards, downcast_arrays=problem.downcast
-            )
-        if problem.layout == "flat":
-            return compile_flat(
-                problem.head_masks[0],
-                *sizes,
-                direction,
-                shards=shards,
-                downcast_arrays=problem.downcast,
-            )
-        return compile_grid(
-            problem.head_masks,
-            *sizes,
-            direction,
-            shards=shards,
-            shrink=problem.shrink,
-            downcast_arrays=problem.downcast,
-        )
+        return compile_mask(self.problem, direction)
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         return schedule_of(self.mask_info(direction), self.problem, shard)
-
-
-def schedule_of(info: GridMaskInfo | FlatMaskInfo, problem: Problem, shard: Shard) -> Schedule:
-    """The schedule that compiled arrays ask for on one shard.
-
-    Args:
-      info: arrays of all shards.
-      problem: what they were compiled for.
-      shard: which device.
-    """
-    shards = problem.shards
-    if isinstance(info, GridMaskInfo):
-        kv_heads = max(1, problem.kv_heads // shards.head)
-        return grid_schedule(slice_grid(info, shards, shard, problem.heads), kv_heads)
-    q_blocks, kv_blocks = problem.grid(info.direction)
-    rows = kv_blocks // shards.kv if info.direction == "dkv" else q_blocks // shards.q
-    return flat_schedule(
-        slice_flat(info, shards, shard), problem.heads, problem.kv_heads, output_rows=rows
-    )
 
 
 class ReferenceAdapter:
@@ -91,6 +79,7 @@ class ReferenceAdapter:
             version="1",
             features=FEATURES,
             directions=("fwd", "dq", "dkv"),
+            options=reference_numerics.OPTIONS,
         )
 
     def prepare(self, problem: Problem) -> PreparedReference:
