@@ -15,7 +15,7 @@ from reference.mask_info import IntArray
 from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
 if not jax.config.jax_platforms and not glob("/dev/accel*") + glob("/dev/vfio/[0-9]*"):
-    # An installed libtpu looks for the TPU that this machine does not have, and complains at length.
+    # An installed libtpu looks for a TPU that is not there, and complains at length.
     jax.config.update("jax_platforms", "cpu")
 
 
