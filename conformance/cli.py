@@ -61,7 +61,9 @@ def build_parser() -> Parser:
     run.add_argument(
         "--clause", action="append", default=[], metavar="ID", help="only this clause (repeatable)"
     )
-    run.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)")
+    run.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)"
+    )
     run.add_argument(
         "-n",
         dest="workers",

@@ -185,7 +185,9 @@ def compare(
         return
     special = wrong & ~(np.isfinite(actual) & np.isfinite(expected))
     # Where non-finite values are wrong the first of them says most, otherwise the largest excess.
-    where = np.argwhere(special)[0] if special.any() else np.unravel_index(ratio.argmax(), ratio.shape)
+    where = (
+        np.argwhere(special)[0] if special.any() else np.unravel_index(ratio.argmax(), ratio.shape)
+    )
     index = tuple(int(k) for k in where)
     found, right, allowed = float(actual[index]), float(expected[index]), float(budget[index])
     excess = f", off by {abs(found - right):.3g}, {ratio[index]:.3g} times the budget"
@@ -254,7 +256,9 @@ def forward_matches(
     """
     found = found or subject.forward(problem, residuals=residuals)
     exact = exact_forward(subject, problem)
-    compare("output", found.output, exact.output, exact.budget.output, problem, rows=rows, note=note)
+    compare(
+        "output", found.output, exact.output, exact.budget.output, problem, rows=rows, note=note
+    )
     if residuals:
         residuals_match(subject, problem, rows=rows, note=note)
     return found
@@ -344,9 +348,7 @@ def same_bits(
         )
 
 
-def combined_parts(
-    parts: list[Forward], exacts: list[Exact], whole: Exact
-) -> tuple[Float, Float]:
+def combined_parts(parts: list[Forward], exacts: list[Exact], whole: Exact) -> tuple[Float, Float]:
     """Two or more calls over disjoint keys, joined through their residuals, and the budget of that (RES-7).
 
     With ``lse = log sum_b exp(lse_b)`` of the residuals as returned, the weights ``exp(lse_b - lse)`` sum to 1.

@@ -111,14 +111,19 @@ def parse(path: Path) -> list[Deviation]:
 
 def _entry(entry: dict[str, Any], where: str) -> Deviation:
     try:
-        item = Deviation(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()
+        }
+        item = Deviation(**fields)
     except TypeError as error:
         raise ExpectationError(f"{where}: {error}") from None
     unknown = {*item.clauses, item.proof} - {"*", ""} - all_clauses().keys()
     if unknown:
         raise ExpectationError(f"{where}: unknown clauses {sorted(unknown)}")
     if set(item.when) - PREDICATES.keys():
-        raise ExpectationError(f"{where}: unknown predicates {sorted(set(item.when) - set(PREDICATES))}")
+        raise ExpectationError(
+            f"{where}: unknown predicates {sorted(set(item.when) - set(PREDICATES))}"
+        )
     if item.kind not in ("crash", "value"):
         raise ExpectationError(f"{where}: kind must be 'crash' or 'value', got {item.kind!r}")
     if bool(item.vector) != bool(item.proof):

@@ -164,7 +164,11 @@ def expr_to_json(expr: Expr) -> JsonObject:
             return {"kind": "random", "density": expr.density, "seed": expr.seed}
         case And() | Or():
             kind = "and" if isinstance(expr, And) else "or"
-            return {"kind": kind, "left": expr_to_json(expr.left), "right": expr_to_json(expr.right)}
+            return {
+                "kind": kind,
+                "left": expr_to_json(expr.left),
+                "right": expr_to_json(expr.right),
+            }
     raise ValueError(f"mask expression {type(expr).__name__} has no JSON form")
 
 

@@ -7,7 +7,7 @@ import platform
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +22,12 @@ from spec.clauses import chapter_files, chapter_title
 
 SCHEMA = 1
 COLUMNS = ("conforms", "violates", "known deviation", "n/a", "error", "undefined")
-STYLES = {"conforms": "green", "violates": "bold red", "known deviation": "yellow", "error": "magenta"}
+STYLES = {
+    "conforms": "green",
+    "violates": "bold red",
+    "known deviation": "yellow",
+    "error": "magenta",
+}
 
 
 @dataclass
@@ -104,7 +109,7 @@ def environment() -> dict[str, str]:
 def chapter_table(run: Run) -> Table:
     """Chapters against verdicts, in clauses."""
     table = Table(title=f"{run.implementation} {run.version}", title_justify="left")
-    table.add_column("chapter")
+    table.add_column("chapter", no_wrap=True)
     for column in COLUMNS:
         table.add_column(column, justify="right")
     status = run.clause_status()
@@ -141,18 +146,11 @@ def quality_table(findings: Iterable[Finding]) -> Table | None:
 
 
 def print_run(run: Run, console: Console) -> None:
-    """Prints violations, figures, errors and the table of chapters."""
-    from conformance.text import finding_text
-
-    for outcome in run.outcomes:
-        for n, finding in enumerate(outcome.findings):
-            if finding.kind != "quality" and not finding.deviation:
-                replay = run.replays.get((outcome.check, n), "")
-                console.print()
-                console.print(
-                    finding_text(finding, run.implementation, replay), markup=False, highlight=False
-                )
-    print_deviations(run, console)
+    """Prints violations, known deviations, figures, errors and the table of chapters."""
+    for group in grouped(run, lambda f: not f.deviation):
+        print_group(group, run, console)
+    for group in grouped(run, lambda f: bool(f.deviation)):
+        print_group(group, run, console)
     figures = quality_table(f for o in run.outcomes for f in o.findings if f.kind == "quality")
     if figures is not None:
         console.print()
@@ -166,24 +164,63 @@ def print_run(run: Run, console: Console) -> None:
     print_summary(run, console)
 
 
-def print_deviations(run: Run, console: Console) -> None:
-    """Known deviations, one line each with the clauses they touch and their smallest problem."""
-    groups: dict[str, list[Finding]] = {}
+@dataclass(frozen=True)
+class Group:
+    """Findings with one cause: the smallest stands for all.
+
+    Attributes:
+      finding: the smallest.
+      replay: its replay file.
+      clauses: all clauses that are touched.
+    """
+
+    finding: Finding
+    replay: str
+    clauses: tuple[str, ...]
+
+
+def grouped(run: Run, wanted: Callable[[Finding], bool]) -> list[Group]:
+    """Findings by cause: a known deviation or a crash is one cause whatever clause it was met in."""
+    groups: dict[object, list[tuple[Finding, str]]] = {}
     for outcome in run.outcomes:
-        for finding in outcome.findings:
-            if finding.deviation:
-                groups.setdefault(finding.deviation, []).append(finding)
-    if not groups:
-        return
-    table = Table(title="known deviations", title_justify="left")
-    for column in ("deviation", "clauses", "smallest problem", "actual"):
-        table.add_column(column, overflow="fold")
-    for name, findings in sorted(groups.items()):
-        smallest = min(findings, key=lambda f: f.size)
-        clauses = ", ".join(sorted({f.clause for f in findings}))
-        table.add_row(name, clauses, smallest.blocks(), smallest.actual[:160])
+        for n, finding in enumerate(outcome.findings):
+            if finding.kind == "quality" or not wanted(finding):
+                continue
+            own = (finding.clause, finding.check)
+            cause = finding.deviation or (finding.signature if finding.kind == "crash" else own)
+            replay = run.replays.get((outcome.check, n), "")
+            groups.setdefault(cause, []).append((finding, replay))
+    result = []
+    for members in groups.values():
+        finding, replay = min(members, key=lambda m: m[0].size)
+        clauses = tuple(dict.fromkeys(f.clause for f, _ in members))
+        result.append(Group(finding, replay, clauses))
+    return result
+
+
+def print_group(group: Group, run: Run, console: Console) -> None:
+    """Prints the smallest finding of a cause, and what else the cause touches."""
+    from conformance.text import finding_text
+
+    text = finding_text(group.finding, run.implementation, group.replay)
+    others = [clause for clause in group.clauses if clause != group.finding.clause]
+    if others:
+        text += f"\n  also in:  {clause_ranges(others)}"
+    style = "yellow" if group.finding.deviation else ""
     console.print()
-    console.print(table)
+    console.print(text, markup=False, highlight=False, style=style)
+
+
+def clause_ranges(ids: Sequence[str]) -> str:
+    """Clause ids with neighbours joined, e.g. ``LABEL-1…5, DATA-3``."""
+    parts: list[list[Any]] = []
+    for clause_id in ids:
+        name, number = clause_id.rsplit("-", 1)
+        if parts and parts[-1][0] == name and parts[-1][2] + 1 == int(number):
+            parts[-1][2] = int(number)
+        else:
+            parts.append([name, int(number), int(number)])
+    return ", ".join(f"{n}-{a}" if a == b else f"{n}-{a}…{b}" for n, a, b in parts)
 
 
 def print_summary(run: Run, console: Console) -> None:
@@ -195,8 +232,12 @@ def print_summary(run: Run, console: Console) -> None:
     )
     if not run.complete:
         console.print("[bold yellow]interrupted: this report is partial[/]")
-    words = {0: "[green]conforms[/]", 1: "[bold red]does not conform[/]",
-             2: "[magenta]could not be judged completely[/]", 3: "[yellow]has stale expectations[/]"}
+    words = {
+        0: "[green]conforms[/]",
+        1: "[bold red]does not conform[/]",
+        2: "[magenta]could not be judged completely[/]",
+        3: "[yellow]has stale expectations[/]",
+    }
     console.print(f"{run.implementation} {run.version} {words[run.exit_code]}")
 
 
@@ -246,5 +287,6 @@ def _printable(text: str) -> str:
 
 
 def console_for(stream: Any = None) -> Console:
-    """A console that respects NO_COLOR and plain pipes."""
-    return Console(file=stream or sys.stdout, soft_wrap=True)
+    """A console that respects NO_COLOR; into a pipe it writes plain text of a fixed width."""
+    stream = stream or sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 110)

@@ -50,7 +50,9 @@ class Collector:
                 self.run.errors.append(f"{report.nodeid}: {_last_line(report.longreprtext)}")
             self.progress.advance(self.task)
         elif report.failed:
-            self.run.errors.append(f"{report.nodeid} ({report.when}): {_last_line(report.longreprtext)}")
+            self.run.errors.append(
+                f"{report.nodeid} ({report.when}): {_last_line(report.longreprtext)}"
+            )
 
     def _take(self, outcome: Outcome) -> None:
         self.run.outcomes.append(outcome)
@@ -78,7 +80,9 @@ def _last_line(text: str) -> str:
     return lines[-1].strip() if lines else "failed without a message"
 
 
-def pytest_arguments(run: Run, clauses: Sequence[str], workers: int, expectations: bool) -> list[str]:
+def pytest_arguments(
+    run: Run, clauses: Sequence[str], workers: int, expectations: bool
+) -> list[str]:
     """Arguments of the pytest run, independent of any configuration of the current folder."""
     home = Path(checks.__file__).parent
     arguments = [
@@ -130,7 +134,12 @@ def execute(
       failures: folder for replay files.
     """
     start = time.perf_counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         collector = Collector(run, progress)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from conformance.adapter import PROFILES, Adapter, Description
 from conformance.problem import BlockSizes, Problem
@@ -40,7 +42,9 @@ def smoke(adapter: Adapter) -> tuple[Description | None, list[Step]]:
     except Exception as error:
         return None, [Step("describe", f"{type(error).__name__}: {error}")]
     if not isinstance(description, Description):
-        return None, [Step("describe", f"must return a Description, not {type(description).__name__}")]
+        return None, [
+            Step("describe", f"must return a Description, not {type(description).__name__}")
+        ]
     steps = [Step("describe")]
     subject = Subject(adapter, description)
     problem = simplest_problem(description)
@@ -55,22 +59,21 @@ def smoke(adapter: Adapter) -> tuple[Description | None, list[Step]]:
     return description, steps
 
 
-def _calls(subject: Subject, problem: Problem):  # type: ignore[no-untyped-def]
+def _calls(subject: Subject, problem: Problem) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The calls to make, lazily: later ones need the earlier ones."""
     description = subject.description
-    yield "prepare", lambda: subject.prepare(problem)
+    yield "prepare", partial(subject.prepare, problem)
     if description.offers("masks"):
-        yield (
-            "mask",
-            lambda: subject.call("mask", lambda: subject.prepare(problem).mask(0)[0:1, 0:1]),
-        )
+        yield "mask", partial(subject.call, "mask", lambda: subject.prepare(problem).mask(0)[:1, :1])
     for direction in description.directions:
         if description.offers("mask_info"):
-            yield f"mask_info({direction})", lambda d=direction: subject.mask_info(problem, d)
+            yield f"mask_info({direction})", partial(subject.mask_info, problem, direction)
         if description.offers("schedule"):
-            yield (
-                f"schedule({direction})",
-                lambda d=direction: subject.schedule(problem, d, Shard()),
-            )
+            yield f"schedule({direction})", partial(subject.schedule, problem, direction, Shard())
+    if description.offers("forward"):
+        yield "forward", partial(subject.forward, problem)
+    if description.offers("backward"):
+        yield "backward", partial(subject.backward, problem)
 
 
 def profiles_of(description: Description) -> list[str]:

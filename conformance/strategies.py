@@ -72,9 +72,7 @@ def near(edges: Sequence[int]) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def block_patterns(
-    draw: st.DrawFn, q_len: int, kv_len: int, block_q: int, block_kv: int
-) -> Blocks:
+def block_patterns(draw: st.DrawFn, q_len: int, kv_len: int, block_q: int, block_kv: int) -> Blocks:
     """Patterns of letters, aligned to the blocks, or to half blocks where they divide."""
     halves = [
         (q, kv)
@@ -87,7 +85,9 @@ def block_patterns(
     # Few letters per mask make equal stored blocks, empty rows and empty columns likely.
     letter = st.sampled_from(draw(st.sampled_from(PALETTES)))
     row = st.lists(letter, min_size=columns, max_size=columns).map("".join)
-    drawn = draw(st.lists(st.one_of(st.just("0" * columns), row, row), min_size=rows, max_size=rows))
+    drawn = draw(
+        st.lists(st.one_of(st.just("0" * columns), row, row), min_size=rows, max_size=rows)
+    )
     return Blocks(tuple(drawn), size_q, size_kv)
 
 
@@ -95,7 +95,9 @@ def mask_strategies(
     q_len: int, kv_len: int, block_q: int, block_kv: int
 ) -> dict[str, st.SearchStrategy[Expr]]:
     """A strategy for every kind of mask (the kinds of `conformance.mask_json`)."""
-    edges = sorted({0, block_q, block_kv, -block_q, -block_kv, q_len, kv_len, -q_len, kv_len - q_len})
+    edges = sorted(
+        {0, block_q, block_kv, -block_q, -block_kv, q_len, kv_len, -q_len, kv_len - q_len}
+    )
     offset = st.one_of(st.just(0), near(edges))
     side = st.one_of(st.none(), near([0, block_q, block_kv, 2 * block_kv]))
     chunk = near([1, block_q, block_kv, q_len, 3]).map(lambda n: max(1, n))
@@ -174,7 +176,7 @@ def _head_masks(
 
 
 @st.composite
-def problems(draw: st.DrawFn, space: Space = Space()) -> Problem:  # noqa: B008  (frozen)
+def problems(draw: st.DrawFn, space: Space = Space()) -> Problem:
     """Valid problems of a space."""
     layout = draw(st.sampled_from(space.layouts))
     flat = layout == "flat" or (layout is None and space.flat_only)
@@ -184,9 +186,13 @@ def problems(draw: st.DrawFn, space: Space = Space()) -> Problem:  # noqa: B008 
     heads = draw(st.integers(1 + several, space.heads))
     mask = masks(q_len, kv_len, blocks.q, blocks.kv, space.kinds)
     one_mask = replace(space, per_head="never", head_shards="never") if flat else space
-    chosen = draw(_head_masks(one_mask if heads > 1 else replace(space, per_head="never"), heads, mask))
+    chosen = draw(
+        _head_masks(one_mask if heads > 1 else replace(space, per_head="never"), heads, mask)
+    )
     head_shards = draw(st.sampled_from(parts(heads, one_mask.head_shards)))
-    kv_heads = [k for k in parts(heads, "any") if k % head_shards == 0] if space.grouped else [heads]
+    kv_heads = (
+        [k for k in parts(heads, "any") if k % head_shards == 0] if space.grouped else [heads]
+    )
     return Problem(
         q_len,
         kv_len,

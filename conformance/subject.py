@@ -126,20 +126,22 @@ class Subject:
     def mask_info(self, problem: Problem, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
         """The compiled arrays of a problem."""
         prepared = self.prepare(problem)
-        return self._cached(
+        found: GridMaskInfo | FlatMaskInfo = self._cached(
             ("mask_info", problem.key, direction),
             f"mask_info({direction})",
             lambda: prepared.mask_info(direction),
         )
+        return found
 
     def schedule(self, problem: Problem, direction: Direction, shard: Shard) -> Schedule:
         """The steps of the kernel on one shard."""
         prepared = self.prepare(problem)
-        return self._cached(
+        found: Schedule = self._cached(
             ("schedule", problem.key, direction, shard),
             f"schedule({direction})",
             lambda: prepared.schedule(direction, shard),
         )
+        return found
 
     def forward(self, problem: Problem, *, residuals: bool = False) -> Forward:
         """The output for the arrays of a problem, with residuals if asked for."""

@@ -72,7 +72,9 @@ def finding_text(finding: Finding, impl: str, replay: str = "") -> str:
     if finding.kind == "crash" and finding.detail:
         out += ["  " + line for line in finding.detail.rstrip().split("\n")[-3:]]
     if replay:
-        out.append(f"  replay:   splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)}")
+        out.append(
+            f"  replay:   splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)}"
+        )
     return "\n".join(out)
 
 
@@ -89,5 +91,7 @@ def outcome_text(outcome: Outcome, impl: str, replays: dict[int, str] | None = N
         for n, finding in enumerate(outcome.findings)
         if not finding.deviation and finding.kind != "quality"
     ]
-    parts += [f"stale expectation {name!r}: its fixed problem no longer fails" for name in outcome.stale]
+    parts += [
+        f"stale expectation {name!r}: its fixed problem no longer fails" for name in outcome.stale
+    ]
     return "\n\n".join(parts)

@@ -40,7 +40,7 @@ def _pattern(
     heads: int = 1,
     kv_heads: int | None = None,
     shards: Shards = Shards(),  # noqa: B008  (frozen)
-    **more: bool,
+    dynamic: bool = False,
 ) -> Build:
     def build(q: int, kv: int) -> Problem:
         return Problem(
@@ -51,14 +51,17 @@ def _pattern(
             heads=heads,
             kv_heads=kv_heads or heads,
             shards=shards,
-            **more,
+            dynamic=dynamic,
         )
 
     return build
 
 
 def _square(
-    blocks: int, make: Callable[[int], Expr], heads: int = 1, shards: Shards = Shards()  # noqa: B008
+    blocks: int,
+    make: Callable[[int], Expr],
+    heads: int = 1,
+    shards: Shards = Shards(),  # noqa: B008
 ) -> Build:
     """A mask over ``blocks`` × ``blocks`` blocks; ``make`` gets the larger block size."""
 
@@ -112,7 +115,9 @@ VECTORS: tuple[Vector, ...] = (
         "no partial block",
         _square(4, lambda b: Full(), heads=2, shards=Shards(q=2)),
     ),
-    Vector("aligned-blocks-two-q-shards", "no partial block", _pattern("20", "02", shards=Shards(q=2))),
+    Vector(
+        "aligned-blocks-two-q-shards", "no partial block", _pattern("20", "02", shards=Shards(q=2))
+    ),
     Vector("empty-first-q-shard", "empty shard", _pattern("00", "a2", shards=Shards(q=2))),
     Vector("empty-last-q-shard", "empty shard", _pattern("2a", "00", shards=Shards(q=2))),
     Vector("uneven-q-shards", "padding between shards", _pattern("a00", "222", shards=Shards(q=2))),
@@ -128,7 +133,9 @@ VECTORS: tuple[Vector, ...] = (
     Vector("diagonal", "shrink", _pattern("a00", "0a0", "00a")),
     Vector("causal", "causal", _square(4, lambda b: Causal())),
     Vector("causal-negative-offset", "rows that see nothing", _square(4, lambda b: Causal(-b))),
-    Vector("causal-far-negative", "rows that see nothing", _square(3, lambda b: Causal(-2 * b + 1))),
+    Vector(
+        "causal-far-negative", "rows that see nothing", _square(3, lambda b: Causal(-2 * b + 1))
+    ),
     Vector("causal-positive-offset", "offset", _square(3, lambda b: Causal(b // 2 + 1))),
     Vector("sliding-window", "window edges", _square(4, lambda b: Local(b, 0))),
     Vector("window-one-short", "window edges", _square(4, lambda b: Local(b - 1, 0))),
@@ -136,7 +143,9 @@ VECTORS: tuple[Vector, ...] = (
     Vector("right-window", "window edges", _square(3, lambda b: Local(None, b))),
     Vector("left-only-window", "window edges", _square(3, lambda b: Local(b, None, offset=-b))),
     Vector("chunks-of-a-block", "chunk edges", _square(4, ChunkedCausal)),
-    Vector("chunks-across-blocks", "chunk edges", _square(3, lambda b: ChunkedCausal(b + b // 2 + 1))),
+    Vector(
+        "chunks-across-blocks", "chunk edges", _square(3, lambda b: ChunkedCausal(b + b // 2 + 1))
+    ),
     Vector("two-different-heads", "several masks", _two_heads(Causal(), Full())),
     Vector("one-empty-head", "several masks", _two_heads(Causal(), Causal(-(10**6)))),
     Vector("grouped-heads", "head map", _pattern("a0", "2a", heads=4, kv_heads=2)),

@@ -42,9 +42,11 @@ class ActiveBlocks:
         """
         at = (self.head, self.q_block, self.kv_block)
         for index, size, name in zip(at, shape, ("head", "q block", "kv block"), strict=True):
-            if len(index) and not (0 <= index.min() and index.max() < size):
+            if len(index) and not (index.min() >= 0 and index.max() < size):
                 bad = index[(index < 0) | (index >= size)][0]
-                raise Violation(f"{where}: an active entry", f"a {name} below {size}", f"{name} {bad}")
+                raise Violation(
+                    f"{where}: an active entry", f"a {name} below {size}", f"{name} {bad}"
+                )
         grid = np.zeros(shape, dtype=np.int32)
         grid[at] = self.label
         times = np.zeros(shape, dtype=np.int32)
@@ -120,7 +122,7 @@ def shards_of(problem: Problem) -> list[Shard]:
 
 def place_name(direction: Direction, shard: Shard, problem: Problem) -> str:
     """How reports name a part of the arrays, e.g. ``dkv, q shard 1``."""
-    parts = [direction]
+    parts: list[str] = [direction]
     for name in ("head", "q", "kv"):
         if getattr(problem.shards, name) > 1:
             parts.append(f"{name} shard {getattr(shard, name)}")

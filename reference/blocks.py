@@ -15,6 +15,7 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 Int32 = NDArray[np.int32]
 
 
+@defines("REJECT-1", "REJECT-2")
 def block_grid(q_len: int, kv_len: int, block_q: int, block_kv: int) -> tuple[int, int]:
     """Number of q blocks and kv blocks.
 
@@ -36,7 +37,7 @@ def block_grid(q_len: int, kv_len: int, block_q: int, block_kv: int) -> tuple[in
     return q_len // block_q, kv_len // block_kv
 
 
-@defines("LABEL-1", "LABEL-2", "LABEL-3", "LABEL-4", "LABEL-5")
+@defines("LABEL-1", "LABEL-2", "LABEL-3", "LABEL-4", "LABEL-5", "LABEL-6", "LABEL-7")
 def labels(mask: Mask, block_q: int, block_kv: int) -> Int32:
     """Label of every block: 0 if no entry is visible, 2 if all are, 1 otherwise.
 

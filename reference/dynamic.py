@@ -62,8 +62,14 @@ def compile_dynamic(
     data_next, mask_next = np.empty_like(label), np.empty_like(label)
     local = (heads // shards.head, q_blocks // shards.q, kv_blocks)
     own_axis = 1 if direction == "dkv" else 2
-    own = np.moveaxis(np.broadcast_to(np.arange(local[own_axis], dtype=np.int32),
-                                      (*np.delete(local, own_axis), local[own_axis])), -1, own_axis)
+    own = np.moveaxis(
+        np.broadcast_to(
+            np.arange(local[own_axis], dtype=np.int32),
+            (*np.delete(local, own_axis), local[own_axis]),
+        ),
+        -1,
+        own_axis,
+    )
     place = np.arange(np.prod(local), dtype=np.int32).reshape(local)
     for h in range(0, heads, local[0]):
         for i in range(0, q_blocks, local[1]):

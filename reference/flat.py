@@ -12,8 +12,10 @@ from reference.mask_info import (
     IntArray,
     Shards,
     check_shards,
+    computed_in_kernel,
     downcast,
     next_at_or_after,
+    oriented,
 )
 from reference.masks import Bool, Mask
 from spec import defines
@@ -47,7 +49,7 @@ class FlatMaskInfo:
     computed_mask: Bool | None = None
 
 
-@defines("FLAT-1", "FLAT-2", "FLAT-4")
+@defines("FLAT-1", "FLAT-2", "FLAT-4", "FLAT-6")
 def active_entries(grid: Int32) -> tuple[Int32, Int32, Int32]:
     """Rows, columns and labels of the entries of one shard, row by row.
 
@@ -90,7 +92,8 @@ def compile_flat(
       ValueError: block sizes or shard counts that do not divide (REJECT-1, REJECT-6).
     """
     grid = labels(mask, block_q, block_kv)
-    check_shards(shards.head, *grid.shape, shards)
+    q_blocks, kv_blocks = grid.shape
+    check_shards(shards.head, q_blocks, kv_blocks, shards)
     stack, ids = partial_stack([mask], [grid], block_q, block_kv)
     entries = []
     for q_rows, q_ids in zip(np.split(grid, shards.q), np.split(ids[0], shards.q), strict=True):
@@ -107,10 +110,8 @@ def compile_flat(
     rows, columns, label, place = (
         np.concatenate([_pad(entry[k], int(counts.max())) for entry in entries]) for k in range(4)
     )
-    computable = mask.expr.computable
-    stored = stack is not None and not computable
-    if stack is not None and direction == "dkv":
-        stack = stack.swapaxes(1, 2)
+    computed = computed_in_kernel([mask])
+    stored = stack is not None and computed is None
 
     def fit(array: Int32) -> IntArray:
         if not downcast_arrays:
@@ -125,7 +126,7 @@ def compile_flat(
         block_mask=fit(label),
         mask_next=fit(place) if stored else None,
         num_active_blocks=counts,
-        partial_mask_blocks=stack if stored else None,
-        q_sequence=np.arange(mask.q_len, dtype=np.int32) if computable else None,
-        computed_mask=mask.dense() if computable else None,
+        partial_mask_blocks=oriented(stack, direction) if stored else None,
+        q_sequence=None if computed is None else np.arange(mask.q_len, dtype=np.int32),
+        computed_mask=None if computed is None else mask.dense(),
     )

@@ -58,7 +58,7 @@ class Shards:
     kv: int = 1
 
 
-@defines("DATA-2", "DATA-3", "MASKNEXT-2", "MASKNEXT-3")
+@defines("DATA-2", "DATA-3", "DATA-5", "MASKNEXT-2", "MASKNEXT-3")
 def next_at_or_after(wanted: Bool) -> Int32:
     """For every position the first wanted one at or after it, wrapping to the first wanted one.
 
@@ -94,8 +94,9 @@ def last_at_or_before(wanted: Bool) -> Int32:
     return places[np.maximum(before, 0)].astype(np.int32)
 
 
+@defines("DATA-4")
 def in_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
-    """Axes ``[head, q, kv]`` reordered as the grid of the direction visits them (DATA-4).
+    """Axes ``[head, q, kv]`` reordered as the grid of the direction visits them .
 
     ``fwd`` and ``dq`` visit (head, q, kv), ``dkv`` visits (kv, head, q).
     """
@@ -161,6 +162,7 @@ def mask_rows(of_head: Sequence[int], head_shards: int) -> list[int]:
     return list(of_head)
 
 
+@defines("REJECT-6", "REJECT-8")
 def check_shards(heads: int, q_blocks: int, kv_blocks: int, shards: Shards) -> None:
     """Raises ValueError unless every shard count divides what it splits (REJECT-6)."""
     for name, count, what, total in (
@@ -172,7 +174,7 @@ def check_shards(heads: int, q_blocks: int, kv_blocks: int, shards: Shards) -> N
             raise ValueError(f"{name}={count} must divide {what} ({total})")
 
 
-@defines("SHRINK-4", "SHRINK-5", "SHRINK-6")
+@defines("DATA-1", "SHRINK-4", "SHRINK-5", "SHRINK-6")
 def _columns(
     grid: Int32, direction: Direction, q_shards: int, shrink: bool
 ) -> list[tuple[Int32, Int32]]:
@@ -193,6 +195,7 @@ def _columns(
     return result
 
 
+@defines("CONV-2", "CONV-3", "PARTIAL-5", "PARTIAL-6", "HEADS-3")
 def compile_grid(
     masks: Sequence[Mask],
     block_q: int,
@@ -220,50 +223,68 @@ def compile_grid(
         raise ValueError("masks must hold at least one mask, got an empty sequence")
     unique, of_head = distinct(masks)
     grids = [labels(mask, block_q, block_kv) for mask in unique]
-    check_shards(len(masks), *grids[0].shape, shards)
-    rows = mask_rows(of_head, shards.head)
+    q_blocks, kv_blocks = grids[0].shape
+    check_shards(len(masks), q_blocks, kv_blocks, shards)
+    stack, places = partial_stack(unique, grids, block_q, block_kv)
     shrunk = shrink and len(unique) == 1
-    rule = last_at_or_before if shrunk else next_at_or_after
-    stack, ids = partial_stack(unique, grids, block_q, block_kv)
-
-    block_mask, data_next, mask_next = [], [], []
-    per_group = len(rows) // shards.head
-    pieces = [_columns(grid, direction, shards.q, shrunk) for grid in grids]
-    for q_shard in range(shards.q):
-        for head_shard in range(shards.head):
-            group = rows[head_shard * per_group : (head_shard + 1) * per_group]
-            label = np.stack([pieces[m][q_shard][0] for m in group])
-            own = np.stack([pieces[m][q_shard][1] for m in group])
-            parts = [np.split(ids[m], shards.q)[q_shard] for m in group]
-            place = np.stack([_pick(part, pieces[m][q_shard][1], direction) for m, part in
-                              zip(group, parts, strict=True)])
-            block_mask.append(label)
-            data_next.append(carry(own, label > 0, direction, rule))
-            mask_next.append(carry(place, label == PARTIAL, direction, rule))
-
-    def join(arrays: list[Int32]) -> Int32:
-        by_shard = [
-            np.concatenate(arrays[q * shards.head : (q + 1) * shards.head]) for q in range(shards.q)
-        ]
-        return np.concatenate(by_shard, axis=1)
-
-    fit = downcast if downcast_arrays else (lambda array: array)
-    if stack is not None and direction == "dkv":
-        stack = stack.swapaxes(1, 2)
-    computable = len(unique) == 1 and unique[0].expr.computable
-    stored = stack is not None and not computable
+    columns = [_columns(grid, direction, shards.q, shrunk) for grid in grids]
+    arrays = _arrays(mask_rows(of_head, shards.head), columns, places, direction, shards, shrunk)
+    block_mask, data_next, mask_next = map(downcast, arrays) if downcast_arrays else arrays
+    computed = computed_in_kernel(unique)
+    stored = stack is not None and computed is None
     return GridMaskInfo(
         direction=direction,
-        block_mask=fit(join(block_mask)),
-        data_next=fit(join(data_next)),
-        mask_next=fit(join(mask_next)) if stored else None,
-        partial_mask_blocks=stack if stored else None,
-        q_sequence=np.arange(unique[0].q_len, dtype=np.int32) if computable else None,
-        computed_mask=unique[0].dense() if computable else None,
+        block_mask=block_mask,
+        data_next=data_next,
+        mask_next=mask_next if stored else None,
+        partial_mask_blocks=oriented(stack, direction) if stored else None,
+        q_sequence=None if computed is None else np.arange(computed.q_len, dtype=np.int32),
+        computed_mask=None if computed is None else computed.dense(),
     )
 
 
-def _pick(ids: Int32, own: Int32, direction: Direction) -> Int32:
+@defines("COMPUTE-1", "COMPUTE-2", "COMPUTE-3")
+def computed_in_kernel(unique: Sequence[Mask]) -> Mask | None:
+    """The mask that the kernel computes itself instead of reading blocks; None if it reads them."""
+    return unique[0] if len(unique) == 1 and unique[0].expr.computable else None
+
+
+@defines("PARTIAL-4")
+def oriented(stack: Bool | None, direction: Direction) -> Bool | None:
+    """The stack as a direction reads it: every block transposed for dkv."""
+    return stack.swapaxes(1, 2) if stack is not None and direction == "dkv" else stack
+
+
+@defines("MASKNEXT-1", "MASKNEXT-4")
+def _arrays(
+    rows: Sequence[int],
+    columns: Sequence[list[tuple[Int32, Int32]]],
+    places: Int32,
+    direction: Direction,
+    shards: Shards,
+    shrunk: bool,
+) -> tuple[Int32, Int32, Int32]:
+    """block_mask, data_next and mask_next of all shards, joined along heads and queries."""
+    rule = last_at_or_before if shrunk else next_at_or_after
+    per_group = len(rows) // shards.head
+    by_q_shard = []
+    for q_shard in range(shards.q):
+        by_head_shard = []
+        for start in range(0, len(rows), per_group):
+            group = rows[start : start + per_group]
+            label = np.stack([columns[m][q_shard][0] for m in group])
+            own = np.stack([columns[m][q_shard][1] for m in group])
+            mine = [np.split(places[m], shards.q)[q_shard] for m in group]
+            place = np.stack([_pick(p, o, direction) for p, o in zip(mine, own, strict=True)])
+            data_next = carry(own, label > 0, direction, rule)
+            mask_next = carry(place, label == PARTIAL, direction, rule)
+            by_head_shard.append((label, data_next, mask_next))
+        by_q_shard.append([np.concatenate(part) for part in zip(*by_head_shard, strict=True)])
+    joined = [np.concatenate(part, axis=1) for part in zip(*by_q_shard, strict=True)]
+    return joined[0], joined[1], joined[2]
+
+
+def _pick(places: Int32, own: Int32, direction: Direction) -> Int32:
     """Stack places of the blocks that ``own`` selects (any value where ``own`` is padding)."""
     axis = 0 if direction == "dkv" else 1
-    return np.take_along_axis(ids, np.maximum(own, 0), axis=axis)
+    return np.take_along_axis(places, np.maximum(own, 0), axis=axis)

@@ -102,7 +102,7 @@ class Local(Expr):
         return seen
 
 
-@defines("MASK-6")
+@defines("MASK-6", "REJECT-7")
 @dataclass(frozen=True)
 class ChunkedCausal(Expr):
     """Visible iff both positions lie in the same chunk and ``kv <= q``.
@@ -126,7 +126,7 @@ class ChunkedCausal(Expr):
         return np.asarray(same_chunk & (kv_ids <= q_ids))
 
 
-@defines("MASK-7")
+@defines("MASK-7", "REJECT-3", "REJECT-4")
 @dataclass(frozen=True, eq=False)
 class Dense(Expr):
     """Visible iff ``array[q, kv]``.
@@ -198,7 +198,7 @@ class Or(_Pair):
         return self.left.visible(q_ids, kv_ids) | self.right.visible(q_ids, kv_ids)
 
 
-@defines("MASK-11", "MASK-12", "MASK-13", "MASK-14", "MASK-15")
+@defines("CONV-1", "MASK-11", "MASK-12", "MASK-13", "MASK-14", "MASK-15")
 @dataclass(frozen=True)
 class Mask:
     """An expression with a shape: what an implementation is given.
@@ -245,7 +245,7 @@ class Mask:
         return self[:, :]
 
 
-@defines("MASK-10")
+@defines("MASK-10", "REJECT-5")
 def multi_head(masks: tuple[Mask, ...]) -> Bool:
     """One mask per head, stacked: bool ``[heads, q_len, kv_len]``.
 

@@ -173,7 +173,7 @@ def _assemble(
 ) -> Schedule:
     """A schedule that keeps an output block in memory from ``first`` to ``last``."""
     head, q_block, kv_block = position
-    heads, kv_heads, rows = blocks
+    heads, _, rows = blocks
     kv_head = head // group
     operands = {
         "q": np.stack([head, q_block], axis=1),

@@ -15,7 +15,7 @@ from spec import defines
 
 @dataclass(frozen=True)
 class Shard:
-    """One device: which share of the heads, of the query sequence and of the key sequence it has."""
+    """One device: its share of the heads, of the query sequence and of the key sequence."""
 
     head: int = 0
     q: int = 0

@@ -35,5 +35,5 @@ def kept_columns(grid: Int32, width: int | None = None) -> Int32:
 
 @defines("SHRINK-1")
 def shrunk_width(grid: Int32) -> int:
-    """Longest row of non-empty columns, at least 1: a grid without steps cannot write its output."""
+    """Longest row of non-empty columns, at least 1: a grid without steps writes no output."""
     return max(1, int((grid > 0).sum(axis=1).max()))

@@ -79,7 +79,9 @@ def test_regimes_are_what_they_say() -> None:
     assert (logits("float_edge") < -0.7 * np.finfo(np.float32).max).all()
     assert np.abs(logits("flat")).max() < 0.1
     made = regimes.inputs(PROBLEM.but(regime="cancelling"))
-    assert (np.abs(made.q[0]) @ np.abs(made.k[0]).T).mean() > 8 * np.abs(logits("cancelling")).mean()
+    assert (np.abs(made.q[0]) @ np.abs(made.k[0]).T).mean() > 8 * np.abs(
+        logits("cancelling")
+    ).mean()
     assert len({tuple(row) for row in regimes.inputs(PROBLEM.but(regime="flat")).v[0]}) == 48
     assert (regimes.inputs(PROBLEM.but(regime="positive")).v > 0).all()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from conformance.checks.check_mask_info import compare_stored, in_range
 from conformance.domain import Domain
 from conformance.judge import Violation, expect, expect_array, judges
 from conformance.problem import Problem
@@ -13,7 +14,6 @@ from conformance.subject import Subject
 from conformance.views import expected_labels, local_info, place_name, shards_of
 from reference.blocks import Int32
 from reference.flat import FlatMaskInfo
-from conformance.checks.check_mask_info import compare_stored, in_range
 
 FLAT = Domain(layout="flat", several_masks="never", head_shards="never", kv_shards="any")
 
@@ -97,4 +97,8 @@ def check_flat_shards_follow_one_another(subject: Subject, problem: Problem) -> 
             expect(f"counts ({direction})", total, len(info.num_active_blocks))
             expect(f"entries modulo shards ({direction})", 0, len(info.block_mask) % total)
             for info_, grid, where in lists(subject, problem):
-                expect(f"active blocks ({where})", int((grid > 0).sum()), int((info_.block_mask > 0).sum()))
+                expect(
+                    f"active blocks ({where})",
+                    int((grid > 0).sum()),
+                    int((info_.block_mask > 0).sum()),
+                )

@@ -56,7 +56,9 @@ def own_blocks(labels_: Int32, direction: Direction) -> Int32:
     axis = 1 if direction == "dkv" else 2
     shape = [1, 1, 1]
     shape[axis] = labels_.shape[axis]
-    return np.broadcast_to(np.arange(labels_.shape[axis], dtype=np.int32).reshape(shape), labels_.shape)
+    return np.broadcast_to(
+        np.arange(labels_.shape[axis], dtype=np.int32).reshape(shape), labels_.shape
+    )
 
 
 def rows_of(info: GridMaskInfo, problem: Problem, shard: Shard) -> slice:
@@ -67,9 +69,7 @@ def rows_of(info: GridMaskInfo, problem: Problem, shard: Shard) -> slice:
     return slice(0, 1 if shared else heads)
 
 
-def compare_where(
-    name: str, chosen: Bool, expected: Int32, actual: Int32, positions: str
-) -> None:
+def compare_where(name: str, chosen: Bool, expected: Int32, actual: Int32, positions: str) -> None:
     """Compares two arrays at some positions only.
 
     Raises:
@@ -152,7 +152,9 @@ def in_range(where: str, array: Int32, size: int) -> None:
     if len(wrong):
         at = tuple(int(k) for k in wrong[0])
         place = f"{where}[{', '.join(map(str, at))}]"
-        raise Violation(place, f"an index from 0 to {size - 1}", array[at], (len(wrong), array.size))
+        raise Violation(
+            place, f"an index from 0 to {size - 1}", array[at], (len(wrong), array.size)
+        )
 
 
 @judges("DATA-5")
@@ -179,9 +181,7 @@ def check_partial_blocks_find_their_mask(subject: Subject, problem: Problem) -> 
             compare_stored(subject, problem, direction, shard)
 
 
-def compare_stored(
-    subject: Subject, problem: Problem, direction: Direction, shard: Shard
-) -> None:
+def compare_stored(subject: Subject, problem: Problem, direction: Direction, shard: Shard) -> None:
     """Compares the stored block of every active entry with label 1."""
     blocks = active_blocks(subject, problem, direction, shard)
     if blocks.stack is None:
@@ -199,8 +199,11 @@ def compare_stored(
             raise Violation(name, f"an index below {len(blocks.stack)}", place)
         expected = block_of(masks[h], int(i), int(j), *sizes)
         expected = expected.T if direction == "dkv" else expected
-        expect_array(f"stored block of (head {h}, q {i}, kv {j}) ({where})", expected,
-                     np.asarray(blocks.stack[place], dtype=np.bool_))
+        expect_array(
+            f"stored block of (head {h}, q {i}, kv {j}) ({where})",
+            expected,
+            np.asarray(blocks.stack[place], dtype=np.bool_),
+        )
 
 
 def compare_mask_next(subject: Subject, problem: Problem, *, wrapped: bool) -> None:

@@ -6,6 +6,7 @@ validation of `Problem`, which would refuse them itself.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def compile_all(subject: Subject, problem: Problem) -> list[Any]:
 
 def spoiled(expr: type, **fields: Any) -> Any:
     """An expression with fields that its own constructor would refuse."""
-    made = object.__new__(expr)
+    made: Any = object.__new__(expr)
     for name, value in fields.items():
         object.__setattr__(made, name, value)
     return made
@@ -61,7 +62,7 @@ def check_block_size_below_one(subject: Subject, problem: Problem) -> None:
         ):
             bad = full.but(blocks=blocks)
             where = f"block_q={blocks.q}, block_kv={blocks.kv}"
-            reject(where, names, lambda b=bad: compile_all(subject, b))
+            reject(where, names, partial(compile_all, subject, bad))
 
 
 @judges("REJECT-3", PLAIN)
@@ -71,7 +72,7 @@ def check_rank_of_dense_mask(subject: Subject, problem: Problem) -> None:
         expr = spoiled(Dense, array=np.ones(shape, dtype=np.bool_))
         bad = problem.but(masks=(expr,))
         names = ("array", "mask", "shape", "rank", "dim")
-        reject(f"dense mask of shape {shape}", names, lambda p=bad: _mask_of(subject, p))
+        reject(f"dense mask of shape {shape}", names, partial(_mask_of, subject, bad))
 
 
 @judges("REJECT-4", PLAIN)
@@ -81,7 +82,7 @@ def check_type_of_dense_mask(subject: Subject, problem: Problem) -> None:
         expr = spoiled(Dense, array=np.ones((problem.q_len, problem.kv_len), dtype=dtype))
         bad = problem.but(masks=(expr,))
         names = ("array", "mask", "bool", "dtype")
-        reject(f"dense mask of {np.dtype(dtype)}", names, lambda p=bad: _mask_of(subject, p))
+        reject(f"dense mask of {np.dtype(dtype)}", names, partial(_mask_of, subject, bad))
 
 
 def _mask_of(subject: Subject, problem: Problem) -> Any:
@@ -110,7 +111,7 @@ def check_chunk_size(subject: Subject, problem: Problem) -> None:
     """Chunk sizes of 0 and below."""
     for size in (0, -4):
         bad = problem.but(masks=(spoiled(ChunkedCausal, chunk_size=size),))
-        reject(f"chunk_size={size}", ("chunk",), lambda p=bad: _mask_of(subject, p))
+        reject(f"chunk_size={size}", ("chunk",), partial(_mask_of, subject, bad))
 
 
 @judges("REJECT-8", PLAIN)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 

@@ -75,7 +75,11 @@ def check_kept_blocks(subject: Subject, problem: Problem) -> None:
 def check_padding_does_not_run(subject: Subject, problem: Problem) -> None:
     """Exactly the entries beyond the kept blocks have label 0."""
     for grid, label, _, where in rows(subject, problem, list(subject.description.directions)):
-        expect(f"entries with a non-zero label in {where}", int((grid > 0).sum()), int((label > 0).sum()))
+        expect(
+            f"entries with a non-zero label in {where}",
+            int((grid > 0).sum()),
+            int((label > 0).sum()),
+        )
 
 
 @judges("SHRINK-4", Domain(several_masks="always", layout="grid", shrink=True))

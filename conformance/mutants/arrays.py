@@ -96,9 +96,7 @@ def stored_no_wrap(array: Any, info: GridMaskInfo) -> Any:
 
 def q_major(array: Any, info: GridMaskInfo) -> Any:
     """The dkv array filled in the order of the forward grid."""
-    own = np.broadcast_to(
-        np.arange(array.shape[1], dtype=np.int32)[None, :, None], array.shape
-    )
+    own = np.broadcast_to(np.arange(array.shape[1], dtype=np.int32)[None, :, None], array.shape)
     active = info.block_mask > 0
     if active.sum() == 0 or array.shape[1] != info.block_mask.shape[1]:
         return array
@@ -133,7 +131,9 @@ def merged_by_count(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
 def not_merged(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
     """Every block of the stack is stored twice."""
     stack = info.partial_mask_blocks
-    return info if stack is None else replace(info, partial_mask_blocks=np.concatenate([stack, stack]))
+    return (
+        info if stack is None else replace(info, partial_mask_blocks=np.concatenate([stack, stack]))
+    )
 
 
 def reversed_stack(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
@@ -232,10 +232,16 @@ def single_row_of_heads(problem: Problem) -> int:
 
 add(
     Mutant(
-        "data-next-points-past", "DATA-1", "off by one", info=grid_only(changed("data_next", one_further))
+        "data-next-points-past",
+        "DATA-1",
+        "off by one",
+        info=grid_only(changed("data_next", one_further)),
     ),
     Mutant(
-        "data-next-one-late", "DATA-2", "off by one", info=grid_only(changed("data_next", one_late), "fwd")
+        "data-next-one-late",
+        "DATA-2",
+        "off by one",
+        info=grid_only(changed("data_next", one_late), "fwd"),
     ),
     Mutant(
         "data-next-does-not-wrap",
@@ -244,7 +250,10 @@ add(
         info=grid_only(changed("data_next", no_wrap), "fwd", "dq"),
     ),
     Mutant(
-        "dkv-in-forward-order", "DATA-4", "grid order", info=grid_only(changed("data_next", q_major), "dkv")
+        "dkv-in-forward-order",
+        "DATA-4",
+        "grid order",
+        info=grid_only(changed("data_next", q_major), "dkv"),
     ),
     Mutant(
         "data-next-out-of-range",
@@ -277,9 +286,17 @@ add(
         info=grid_only(changed("mask_next", lambda a, info: np.where(info.block_mask == 1, a, 99))),
     ),
     Mutant(
-        "stored-block-loses-entry", "PARTIAL-1", "wrong block", info=grid_only(stack_changed(foreign_block))
+        "stored-block-loses-entry",
+        "PARTIAL-1",
+        "wrong block",
+        info=grid_only(stack_changed(foreign_block)),
     ),
-    Mutant("stored-blocks-merged-by-count", "PARTIAL-2", "deduplication", info=grid_only(merged_by_count)),
+    Mutant(
+        "stored-blocks-merged-by-count",
+        "PARTIAL-2",
+        "deduplication",
+        info=grid_only(merged_by_count),
+    ),
     Mutant("stored-blocks-twice", "PARTIAL-2", "deduplication", info=grid_only(not_merged)),
     Mutant("stored-blocks-reversed", "PARTIAL-3", "order", info=grid_only(reversed_stack)),
     Mutant(
@@ -314,8 +331,15 @@ add(
         "off by one",
         info=grid_only(changed("q_sequence", lambda a, info: a + 1)),
     ),
-    Mutant("one-row-for-all-heads", "HEADS-1", "ignored argument", info=grid_only(rows(single_row_of_heads))),
-    Mutant("a-row-for-every-head", "HEADS-2", "memory", info=grid_only(rows(lambda p: p.heads + 1))),
+    Mutant(
+        "one-row-for-all-heads",
+        "HEADS-1",
+        "ignored argument",
+        info=grid_only(rows(single_row_of_heads)),
+    ),
+    Mutant(
+        "a-row-for-every-head", "HEADS-2", "memory", info=grid_only(rows(lambda p: p.heads + 1))
+    ),
     Mutant("never-downcast", "DOWNCAST-1", "memory", info=always_int32),
     Mutant("downcast-clips", "DOWNCAST-2", "overflow", info=clipped),
     Mutant("downcast-128-to-int8", "DOWNCAST-3", "overflow", info=overflowing(128)),

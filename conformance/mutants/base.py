@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.adapter import Description
-from conformance.adapters.reference import PreparedReference, ReferenceAdapter, schedule_of
+from conformance.adapters.reference import PreparedReference, ReferenceAdapter
+from conformance.adapters.reference_numerics import schedule_of
 from conformance.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo

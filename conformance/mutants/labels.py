@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Info, Mutant, add
-from conformance.problem import BlockSizes, Problem
+from conformance.problem import Problem
 from reference.blocks import FULL, PARTIAL
 from reference.dynamic import compile_dynamic
 from reference.flat import compile_flat
@@ -17,17 +17,19 @@ from reference.mask_info import Direction, GridMaskInfo, compile_grid
 from reference.masks import Bool, Dense, Mask
 
 
-def compile_masks(problem: Problem, direction: Direction, masks: list[Mask], **changes: Any) -> Info:
+def compile_masks(
+    problem: Problem, direction: Direction, masks: list[Mask], **changes: Any
+) -> Info:
     """Compiles other masks than the problem's, as the reference would."""
-    sizes = changes.pop("sizes", problem.blocks.of(direction))
+    q, kv = changes.pop("sizes", problem.blocks.of(direction))
     shards = problem.shards
     if problem.dynamic:
         values = np.stack([mask.dense() for mask in masks])
-        return compile_dynamic(values, *sizes, direction, shards=shards)
+        return compile_dynamic(values, q, kv, direction, shards=shards)
     if problem.layout == "flat":
-        return compile_flat(masks[0], *sizes, direction, shards=shards)
+        return compile_flat(masks[0], q, kv, direction, shards=shards)
     options = {"shrink": problem.shrink, "downcast_arrays": problem.downcast} | changes
-    return compile_grid(masks, *sizes, direction, shards=shards, **options)
+    return compile_grid(masks, q, kv, direction, shards=shards, **options)
 
 
 def compiled_with(change: Callable[[Bool], Bool]) -> Callable[[Problem, Direction], Info]:
@@ -168,14 +170,26 @@ add(
     ),
     Mutant("cache-key-misses-parameters", "CONV-3", "cache key", compile=Cache(without_parameters)),
     Mutant(
-        "lone-corner-entry-empty", "LABEL-1", "block edge", compile=compiled_with(lone_last_entry_is_empty)
+        "lone-corner-entry-empty",
+        "LABEL-1",
+        "block edge",
+        compile=compiled_with(lone_last_entry_is_empty),
     ),
-    Mutant("lone-corner-hole-full", "LABEL-2", "block edge", compile=compiled_with(lone_last_hole_is_full)),
-    Mutant("full-blocks-are-masked", "LABEL-2", "lost optimisation", info=relabelled(full_is_partial)),
+    Mutant(
+        "lone-corner-hole-full",
+        "LABEL-2",
+        "block edge",
+        compile=compiled_with(lone_last_hole_is_full),
+    ),
+    Mutant(
+        "full-blocks-are-masked", "LABEL-2", "lost optimisation", info=relabelled(full_is_partial)
+    ),
     Mutant("partial-block-unmasked", "LABEL-3", "wrong label", info=relabelled(partial_is_full)),
     Mutant("block-sizes-swapped", "LABEL-4", "right on squares only", compile=transposed_blocks),
     Mutant("single-row-is-full", "LABEL-5", "missing case", info=single_block_is_full),
-    Mutant("backward-mask-transposed", "LABEL-6", "swapped axes", compile=backward_at_forward_sizes),
+    Mutant(
+        "backward-mask-transposed", "LABEL-6", "swapped axes", compile=backward_at_forward_sizes
+    ),
     Mutant("empty-blocks-run", "LABEL-7", "lost optimisation", info=every_block_runs),
     Mutant("second-head-has-first-mask", "HEADS-3", "ignored argument", info=second_head_lost),
 )

@@ -17,12 +17,19 @@ from reference.mask_info import Direction, GridMaskInfo, Shards
 from reference.sharding import Shard, shard_masks
 
 ARRAYS = ("block_mask", "data_next", "mask_next")
+ENTRIES = ("active_rows", "active_cols", "block_mask", "mask_next")
 
 
 def every_array(info: GridMaskInfo, change: Callable[[Any], Any]) -> GridMaskInfo:
     """The same change to all index arrays."""
-    arrays = {name: getattr(info, name) for name in ARRAYS}
-    return replace(info, **{n: None if a is None else change(np.array(a)) for n, a in arrays.items()})
+    changed: GridMaskInfo = with_arrays(info, ARRAYS, lambda array: change(np.array(array)))
+    return changed
+
+
+def with_arrays(info: Any, names: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """The same change to some arrays; absent ones stay absent."""
+    found = {name: getattr(info, name) for name in names}
+    return replace(info, **{n: None if a is None else change(a) for n, a in found.items()})
 
 
 def shrunk_only(
@@ -30,14 +37,18 @@ def shrunk_only(
 ) -> Callable[[Info, Problem], Info]:
     """Applies a patch where the grid was shrunk."""
     return grid_only(
-        lambda info, problem: patch(info, problem) if problem.shrink and problem.single_mask else info,
+        lambda info, problem: (
+            patch(info, problem) if problem.shrink and problem.single_mask else info
+        ),
         *directions,
     )
 
 
 def one_column_more(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
     """A column of padding more than needed."""
-    return every_array(info, lambda a: np.pad(a, ((0, 0), (0, 0), (0, 1)), mode="edge" if a.size else "constant"))
+    return every_array(
+        info, lambda a: np.pad(a, ((0, 0), (0, 0), (0, 1)), mode="edge" if a.size else "constant")
+    )
 
 
 def padded_with_zero(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
@@ -62,7 +73,9 @@ def reversed_columns(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
 
 def padding_runs(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
     """Padding repeats the label of the block it names."""
-    return replace(info, block_mask=np.where(info.block_mask == 0, 2, info.block_mask).astype(np.int8))
+    return replace(
+        info, block_mask=np.where(info.block_mask == 0, 2, info.block_mask).astype(np.int8)
+    )
 
 
 def not_shrunk(problem: Problem, direction: Direction) -> Info:
@@ -119,9 +132,16 @@ def repeated(info: Info, times: int) -> Info:
         tiled = every_array(info, lambda a: np.concatenate([a] * times, axis=1))
         sequence = info.q_sequence
         return replace(tiled, q_sequence=None if sequence is None else np.tile(sequence, times))
-    names = ("active_rows", "active_cols", "block_mask", "mask_next", "num_active_blocks", "q_sequence")
-    found = {name: getattr(info, name) for name in names}
-    return replace(info, **{n: None if a is None else np.tile(a, times) for n, a in found.items()})
+    names = (
+        "active_rows",
+        "active_cols",
+        "block_mask",
+        "mask_next",
+        "num_active_blocks",
+        "q_sequence",
+    )
+    flat: FlatMaskInfo = with_arrays(info, names, lambda array: np.tile(array, times))
+    return flat
 
 
 def global_indices(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
@@ -140,7 +160,9 @@ def pointers_per_shard(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
     return replace(info, mask_next=np.concatenate([p - p.min(initial=99) for p in parts], axis=1))
 
 
-def flat_only(patch: Callable[[FlatMaskInfo, Problem], FlatMaskInfo]) -> Callable[[Info, Problem], Info]:
+def flat_only(
+    patch: Callable[[FlatMaskInfo, Problem], FlatMaskInfo],
+) -> Callable[[Info, Problem], Info]:
     """Applies a patch to the flat layout."""
     return lambda info, problem: patch(info, problem) if isinstance(info, FlatMaskInfo) else info
 
@@ -151,13 +173,16 @@ def swapped_entries(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
         return info
     order = np.arange(len(info.block_mask))
     order[:2] = [1, 0]
-    more = {} if info.mask_next is None else {"mask_next": info.mask_next[order]}
-    return replace(info, active_cols=info.active_cols[order], block_mask=info.block_mask[order], **more)
+    names = ("active_cols", "block_mask", "mask_next")
+    swapped: FlatMaskInfo = with_arrays(info, names, lambda array: array[order])
+    return swapped
 
 
 def flat_full_is_partial(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
     """Every full block is listed as partial."""
-    return replace(info, block_mask=np.where(info.block_mask == 2, 1, info.block_mask).astype(np.int8))
+    return replace(
+        info, block_mask=np.where(info.block_mask == 2, 1, info.block_mask).astype(np.int8)
+    )
 
 
 def flat_wrong_pointer(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
@@ -170,15 +195,8 @@ def flat_wrong_pointer(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
 
 def kept_entries(info: FlatMaskInfo, keep: Any, counts: Any) -> FlatMaskInfo:
     """Only some entries, for lists of a single shard."""
-    more = {} if info.mask_next is None else {"mask_next": info.mask_next[keep]}
-    return replace(
-        info,
-        active_rows=info.active_rows[keep],
-        active_cols=info.active_cols[keep],
-        block_mask=info.block_mask[keep],
-        num_active_blocks=counts,
-        **more,
-    )
+    kept: FlatMaskInfo = with_arrays(info, ENTRIES, lambda array: array[keep])
+    return replace(kept, num_active_blocks=counts)
 
 
 def empty_rows_left_out(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
@@ -199,14 +217,8 @@ def count_of_longest(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
         parts = np.split(array, shards)
         return np.concatenate([np.append(part, -1) for part in parts])
 
-    more = {} if info.mask_next is None else {"mask_next": longer(info.mask_next)}
-    return replace(
-        info,
-        active_rows=longer(info.active_rows),
-        active_cols=longer(info.active_cols),
-        block_mask=longer(info.block_mask),
-        **more,
-    )
+    lengthened: FlatMaskInfo = with_arrays(info, ENTRIES, longer)
+    return lengthened
 
 
 def columns_beyond(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
@@ -222,19 +234,15 @@ def interleaved(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
     def mix(array: Any) -> Any:
         return array.reshape(shards, -1).T.ravel()
 
-    more = {} if info.mask_next is None else {"mask_next": mix(info.mask_next)}
-    return replace(
-        info,
-        active_rows=mix(info.active_rows),
-        active_cols=mix(info.active_cols),
-        block_mask=mix(info.block_mask),
-        **more,
-    )
+    mixed: FlatMaskInfo = with_arrays(info, ENTRIES, mix)
+    return mixed
 
 
 def dynamic_only(patch: Callable[[GridMaskInfo], GridMaskInfo]) -> Callable[[Info, Problem], Info]:
     """Applies a patch to run-time masks."""
-    return lambda info, problem: patch(info) if problem.dynamic and isinstance(info, GridMaskInfo) else info
+    return lambda info, problem: (
+        patch(info) if problem.dynamic and isinstance(info, GridMaskInfo) else info
+    )
 
 
 def dynamic_out_of_range(info: GridMaskInfo) -> GridMaskInfo:
@@ -243,27 +251,57 @@ def dynamic_out_of_range(info: GridMaskInfo) -> GridMaskInfo:
 
 
 add(
-    Mutant("grid-one-column-wider", "SHRINK-1", "off by one", info=shrunk_only(padded_with_zero, "fwd", "dq")),
-    Mutant("kept-columns-reversed", "SHRINK-2", "order", info=shrunk_only(reversed_columns, "fwd", "dq")),
     Mutant(
-        "last-kept-column-dropped", "SHRINK-2", "off by one", info=shrunk_only(last_column_dropped, "fwd", "dq")
+        "grid-one-column-wider",
+        "SHRINK-1",
+        "off by one",
+        info=shrunk_only(padded_with_zero, "fwd", "dq"),
+    ),
+    Mutant(
+        "kept-columns-reversed",
+        "SHRINK-2",
+        "order",
+        info=shrunk_only(reversed_columns, "fwd", "dq"),
+    ),
+    Mutant(
+        "last-kept-column-dropped",
+        "SHRINK-2",
+        "off by one",
+        info=shrunk_only(last_column_dropped, "fwd", "dq"),
     ),
     Mutant("padding-runs", "SHRINK-3", "wrong label", info=shrunk_only(padding_runs)),
-    Mutant("several-masks-shrunk", "SHRINK-4", "wrong condition", info=grid_only(several_masks_shrunk)),
+    Mutant(
+        "several-masks-shrunk", "SHRINK-4", "wrong condition", info=grid_only(several_masks_shrunk)
+    ),
     Mutant("q-shards-not-shrunk", "SHRINK-5", "lost optimisation", compile=not_shrunk),
     Mutant("dkv-not-shrunk", "SHRINK-6", "lost optimisation", compile=dkv_not_shrunk),
     Mutant(
-        "full-rows-lose-a-column", "SHRINK-7", "off by one", info=shrunk_only(full_rows_lose_a_column, "fwd")
+        "full-rows-lose-a-column",
+        "SHRINK-7",
+        "off by one",
+        info=shrunk_only(full_rows_lose_a_column, "fwd"),
     ),
     Mutant("q-shards-all-first", "SHARD-1", "ignored argument", compile=shard_offset("q")),
     Mutant("head-shards-all-first", "SHARD-2", "ignored argument", compile=shard_offset("head")),
     Mutant("kv-shards-all-first", "SHARD-3", "ignored argument", compile=shard_offset("kv")),
-    Mutant("dkv-indices-global", "SHARD-4", "global instead of local", info=grid_only(global_indices, "dkv")),
-    Mutant("stored-pointers-per-shard", "SHARD-5", "local instead of global", info=grid_only(pointers_per_shard)),
+    Mutant(
+        "dkv-indices-global",
+        "SHARD-4",
+        "global instead of local",
+        info=grid_only(global_indices, "dkv"),
+    ),
+    Mutant(
+        "stored-pointers-per-shard",
+        "SHARD-5",
+        "local instead of global",
+        info=grid_only(pointers_per_shard),
+    ),
     Mutant("flat-shards-interleaved", "SHARD-6", "order", info=flat_only(interleaved)),
     Mutant("flat-entries-swapped", "FLAT-1", "order", info=flat_only(swapped_entries)),
     Mutant("flat-full-is-partial", "FLAT-2", "wrong label", info=flat_only(flat_full_is_partial)),
-    Mutant("flat-pointer-off-by-one", "FLAT-3", "wrong pointer", info=flat_only(flat_wrong_pointer)),
+    Mutant(
+        "flat-pointer-off-by-one", "FLAT-3", "wrong pointer", info=flat_only(flat_wrong_pointer)
+    ),
     Mutant(
         "flat-empty-rows-left-out",
         "FLAT-4",
@@ -278,7 +316,9 @@ add(
         "DYNAMIC-1",
         "wrong label",
         info=dynamic_only(
-            lambda info: replace(info, block_mask=np.where(info.block_mask == 2, 1, info.block_mask))
+            lambda info: replace(
+                info, block_mask=np.where(info.block_mask == 2, 1, info.block_mask)
+            )
         ),
     ),
     Mutant(
@@ -287,6 +327,10 @@ add(
         "wrong pointer",
         info=dynamic_only(lambda info: replace(info, mask_next=np.zeros_like(info.data_next))),
     ),
-    Mutant("dynamic-fill-value-left", "DYNAMIC-3", "out of bounds", info=dynamic_only(dynamic_out_of_range)),
+    Mutant(
+        "dynamic-fill-value-left",
+        "DYNAMIC-3",
+        "out of bounds",
+        info=dynamic_only(dynamic_out_of_range),
+    ),
 )
-

@@ -152,14 +152,20 @@ add(
         "off by one",
         mask=rewritten(Random, lambda e: Or(e, Local(0, 0))),
     ),
-    Mutant("and-is-or", "MASK-8", "wrong operator", mask=rewritten(And, lambda e: Or(e.left, e.right))),
+    Mutant(
+        "and-is-or", "MASK-8", "wrong operator", mask=rewritten(And, lambda e: Or(e.left, e.right))
+    ),
     Mutant("or-is-left", "MASK-9", "ignored operand", mask=rewritten(Or, lambda e: e.left)),
     Mutant("all-heads-use-first-mask", "MASK-10", "ignored argument", mask=of_first_head),
     Mutant("causal-aligned-to-end", "MASK-11", "right on squares only", mask=aligned_to_the_end),
     Mutant("slice-ignores-start", "MASK-12", "wrong slice", mask=wrapped(read=whole_rows)),
-    Mutant("single-row-loses-axis", "MASK-13", "wrong slice", mask=wrapped(read=without_empty_axis)),
+    Mutant(
+        "single-row-loses-axis", "MASK-13", "wrong slice", mask=wrapped(read=without_empty_axis)
+    ),
     Mutant("empty-slice-is-rest", "MASK-13", "wrong slice", mask=wrapped(read=never_empty)),
-    Mutant("masks-compare-by-identity", "MASK-14", "cache key", mask=wrapped(equal=lambda a, b: a is b)),
+    Mutant(
+        "masks-compare-by-identity", "MASK-14", "cache key", mask=wrapped(equal=lambda a, b: a is b)
+    ),
     Mutant("hash-by-identity", "MASK-14", "cache key", mask=wrapped(hashed=id)),
     Mutant(
         "equality-by-shape",

@@ -14,8 +14,6 @@ from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Expr, Full
 
 
-
-
 def dividing(problem: Problem) -> Problem:
     """Block sizes that do not divide become the whole length."""
     blocks = problem.blocks
@@ -82,7 +80,9 @@ def chunk_of_one(mask: Any) -> Expr:
 add(
     Mutant("block-size-rounded", "REJECT-1", "silent repair", prepare=dividing),
     Mutant("block-size-bare-assertion", "REJECT-2", "no message", prepare=positive),
-    Mutant("dense-rank-broadcast", "REJECT-3", "silent repair", prepare=masks_changed(cut_to_rank_two)),
+    Mutant(
+        "dense-rank-broadcast", "REJECT-3", "silent repair", prepare=masks_changed(cut_to_rank_two)
+    ),
     Mutant("dense-numbers-cast", "REJECT-4", "silent repair", prepare=masks_changed(cast_to_bool)),
     Mutant("head-shapes-ignored", "REJECT-5", "silent repair", prepare=widest),
     Mutant("q-shards-ignored", "REJECT-6", "silent repair", prepare=shards_ignored("q")),

@@ -51,7 +51,9 @@ def everything_runs(schedule: Schedule, problem: Problem, shard: Shard) -> Sched
     return replace(schedule, runs=np.ones_like(schedule.runs))
 
 
-def operand_changed(names: tuple[str, ...], change: Callable[[Any, Schedule, Problem], Any]) -> Patch:
+def operand_changed(
+    names: tuple[str, ...], change: Callable[[Any, Schedule, Problem], Any]
+) -> Patch:
     """A patch of the block indices of some operands."""
 
     def patch(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
@@ -92,7 +94,9 @@ def alternates_when_idle(index: Any, schedule: Schedule, problem: Problem) -> An
 
 def next_stored_block(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
     """Partial steps read the stored block after their own."""
-    return replace(schedule, mask_block=np.where(schedule.mask_block >= 0, schedule.mask_block + 1, -1))
+    return replace(
+        schedule, mask_block=np.where(schedule.mask_block >= 0, schedule.mask_block + 1, -1)
+    )
 
 
 def copies_every_step(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
@@ -106,7 +110,8 @@ def moved(name: str, by: int) -> Patch:
 
     def patch(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
         flags = {k: np.roll(v, by) for k, v in getattr(schedule, name).items()}
-        return replace(schedule, **{name: flags})
+        changes: dict[str, Any] = {name: flags}
+        return replace(schedule, **changes)
 
     return patch
 
@@ -119,7 +124,9 @@ def never_reset_between_heads(schedule: Schedule, problem: Problem, shard: Shard
 
 def writes_only_after_work(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
     """Outputs are stored at running steps only, so rows without work stay unwritten."""
-    return replace(schedule, writes={k: v & _row_runs(schedule, k) for k, v in schedule.writes.items()})
+    return replace(
+        schedule, writes={k: v & _row_runs(schedule, k) for k, v in schedule.writes.items()}
+    )
 
 
 def _row_runs(schedule: Schedule, output: str) -> Any:
@@ -146,7 +153,9 @@ add(
         "head map",
         schedule=operand_changed(("k", "v"), interleaved_heads),
     ),
-    Mutant("v-lags-behind", "SCHED-3", "index map", schedule=operand_changed(("v",), previous_block)),
+    Mutant(
+        "v-lags-behind", "SCHED-3", "index map", schedule=operand_changed(("v",), previous_block)
+    ),
     Mutant("mask-block-off-by-one", "SCHED-4", "index map", schedule=next_stored_block),
     Mutant(
         "idle-steps-out-of-range",
@@ -195,7 +204,9 @@ add(
     ),
     Mutant("copies-at-every-step", "FETCH-1", "lost optimisation", schedule=copies_every_step),
     Mutant("reset-one-step-late", "OUT-1", "off by one", schedule=moved("initialises", 1)),
-    Mutant("scratch-stale-between-heads", "OUT-1", "stale scratch", schedule=never_reset_between_heads),
+    Mutant(
+        "scratch-stale-between-heads", "OUT-1", "stale scratch", schedule=never_reset_between_heads
+    ),
     Mutant("stored-one-step-early", "OUT-2", "off by one", schedule=moved("writes", -1)),
     Mutant(
         "empty-rows-unwritten",
