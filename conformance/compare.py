@@ -363,12 +363,14 @@ def combined_parts(parts: list[Forward], exacts: list[Exact], whole: Exact) -> t
       The joint output and its budget, ``[H, q_len, head_dim_v]``.
     """
     returned = np.stack([_wide(np.asarray(part.logsumexp)) for part in parts])
-    weights = np.exp(returned - np.logaddexp.reduce(returned, axis=0))[..., None]
+    with np.errstate(invalid="ignore"):  # rows that see nothing in any part
+        weights = np.exp(returned - np.logaddexp.reduce(returned, axis=0))[..., None]
     output = sum(w * _wide(part.output) for w, part in zip(weights, parts, strict=True))
     wrong = np.expm1(2 * np.max([exact.budget.logsumexp for exact in exacts], axis=0))[..., None]
     budget = np.zeros_like(whole.output)
     for exact in exacts:
-        weight = np.exp(exact.logsumexp - whole.logsumexp)[..., None]
+        lse = np.where(whole.logsumexp == -np.inf, 0.0, whole.logsumexp)
+        weight = np.exp(exact.logsumexp - lse)[..., None]
         distance = np.abs(exact.output - whole.output)
         budget += weight * ((1 + wrong) * exact.budget.output + wrong * distance)
     return np.asarray(output), budget

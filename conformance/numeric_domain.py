@@ -245,7 +245,7 @@ class NumericDomain:
       regimes: regimes to choose from.
       where: a further condition that problems must meet.
       extreme_sinks: whether sinks are far from the logits (True), near them (False), or either (None).
-      option: name of an implementation option that must be offered.
+      offers_option: name of an option that the implementation must have.
       group: checks of one group run in one process, where they share compiled kernels.
     """
 
@@ -255,7 +255,7 @@ class NumericDomain:
     regimes: tuple[str, ...] = GENERAL
     where: Callable[[Problem], bool] | None = None
     extreme_sinks: bool | None = None
-    option: str | None = None
+    offers_option: str | None = None
     group: str = "numerics-forward"
 
     #: Numerical problems are always searched, not only fixed ones.
@@ -272,8 +272,6 @@ class NumericDomain:
             extreme = any(abs(sink) > EXTREME for sink in problem.sinks)
             if extreme != self.extreme_sinks:
                 return False
-        if self.option is not None and problem.option(self.option) is None:
-            return False
         return self.where is None or self.where(problem)
 
     def pool(self, description: Description) -> list[Signature]:
@@ -292,7 +290,7 @@ class NumericDomain:
         needed = {TRAITS[name] for name in self.needs} - {""}
         if "options" in self.needs and not description.options:
             return False
-        if self.option is not None and self.option not in description.options:
+        if self.offers_option is not None and self.offers_option not in description.options:
             return False
         return description.offers(*needed)
 

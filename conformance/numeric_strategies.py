@@ -111,8 +111,6 @@ def numeric_problems(
     choice = domain.may("options")
     if choice != "never" and description.options:
         wanted = list(with_options(description))
-        if domain.option is not None:
-            wanted = [o for o in wanted if o[0][0] == domain.option]
         options = draw(st.sampled_from([*([()] if choice == "any" else []), *wanted]))
     return item.build(
         description,

@@ -42,7 +42,7 @@ class AttentionResult:
     visible: Bool
 
 
-@defines("FWD-3", "FWD-4", "FWD-15")
+@defines("FWD-3", "FWD-4", "FWD-15", "REJECT-12")
 def kv_head_of(heads: int, kv_heads: int) -> NDArray[np.int64]:
     """Which key/value head every query head reads: ``h // (heads / kv_heads)``.
 
@@ -54,7 +54,9 @@ def kv_head_of(heads: int, kv_heads: int) -> NDArray[np.int64]:
     return np.arange(heads) // (heads // kv_heads)
 
 
-@defines("FWD-2", "FWD-5", "FWD-6", "FWD-7", "BWD-9", "BWD-10")
+@defines(
+    "FWD-2", "FWD-5", "FWD-6", "FWD-7", "BWD-9", "BWD-10", "REJECT-9", "REJECT-11", "REJECT-13",
+)  # fmt: skip
 def visible_pairs(mask: Bool, segment_ids: SegmentIds | None, shape: tuple[int, int, int]) -> Bool:
     """Which pairs take part: the mask AND equality of the segment ids.
 
@@ -81,7 +83,7 @@ def visible_pairs(mask: Bool, segment_ids: SegmentIds | None, shape: tuple[int, 
     return np.asarray(visible & (q_ids[:, None] == kv_ids[None, :]))
 
 
-@defines("FWD-8")
+@defines("FWD-8", "REJECT-18")
 def soft_capped(logits: Float, soft_cap: float | None) -> Float:
     """``cap * tanh(logits / cap)``; the logits themselves if ``soft_cap`` is None.
 
@@ -95,6 +97,7 @@ def soft_capped(logits: Float, soft_cap: float | None) -> Float:
     return np.asarray(soft_cap * np.tanh(logits / soft_cap))
 
 
+@defines("REJECT-10", "REJECT-14", "REJECT-15")
 def check_inputs(q: Float, k: Float, v: Float, sinks: Float | None) -> None:
     """Raises ValueError, naming the argument, unless the shapes belong to one problem."""
     for name, array in (("q", q), ("k", k), ("v", v)):

@@ -195,7 +195,7 @@ def _columns(
     return result
 
 
-@defines("CONV-2", "CONV-3", "PARTIAL-5", "PARTIAL-6", "HEADS-3")
+@defines("CONV-2", "CONV-3", "PARTIAL-5", "PARTIAL-6", "HEADS-3", "REJECT-16")
 def compile_grid(
     masks: Sequence[Mask],
     block_q: int,

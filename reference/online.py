@@ -317,6 +317,13 @@ class OnlineForward(BlockReader):
         return result
 
 
+@defines("REJECT-17")
+def check_mask_value(mask_value: float) -> None:
+    """Raises ValueError unless a number that is stored for hidden logits is finite."""
+    if not np.isfinite(mask_value):
+        raise ValueError(f"mask_value must be finite, got {mask_value}")
+
+
 def finite_or_zero(shift: Real) -> Real:
     """``shift`` with 0 in place of -inf, so that -inf less the result is -inf and not NaN."""
     return np.asarray(np.where(shift == -np.inf, shift.dtype.type(0), shift))

@@ -16,14 +16,22 @@ from numpy.typing import NDArray
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
 from conformance.problem import Problem
 from reference.arithmetic import Arithmetic as Operations
-from reference.attention import Float, SegmentIds
+from reference.attention import Float, SegmentIds, soft_capped
+from reference.blocks import PARTIAL
 from reference.blocks import labels as block_labels
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, U_FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
 from reference.gradients import row_dots, sink_gradient
 from reference.mask_info import Direction, GridMaskInfo, in_grid_order
 from reference.masks import Bool, Dense
-from reference.online import OnlineForward, OnlineResult, Order, Program, reordered
+from reference.online import (
+    OnlineForward,
+    OnlineResult,
+    Order,
+    Program,
+    check_mask_value,
+    reordered,
+)
 from reference.online_backward import OnlineBackward
 from reference.ring import (
     Partial,
@@ -127,7 +135,12 @@ class Numerics:
         """The program of one kernel."""
         info = self._compiled(problem, direction)
         order: Order = problem.option("order", "listed")
-        return reordered(program_of(info if edit is None else edit(info), problem), order)
+        if edit is None:
+            return reordered(program_of(info, problem), order)
+        edited = program_of(edit(info), problem)
+        # Whoever edits the arrays says what runs: no block counts as unreadable.
+        readable = np.full_like(edited.true_labels, PARTIAL)
+        return reordered(replace(edited, true_labels=readable), order)
 
     def arguments(self, inputs: Inputs, problem: Problem) -> dict[str, Any]:
         """Keyword arguments of the kernels.
@@ -305,9 +318,7 @@ class Numerics:
 
 def check_options(problem: Problem) -> None:
     """Raises ValueError, naming the option, for a value that is not offered."""
-    value = problem.option("mask_value", OPTIONS["mask_value"][0])
-    if not np.isfinite(value):
-        raise ValueError(f"mask_value must be finite, got {value}")
+    check_mask_value(problem.option("mask_value", OPTIONS["mask_value"][0]))
     for name, given in problem.options:
         if name != "mask_value" and given not in OPTIONS.get(name, ()):
             raise ValueError(f"option {name}={given!r} is unknown, the offered ones are {OPTIONS}")
@@ -318,12 +329,15 @@ def check_arrays(inputs: Inputs, problem: Problem) -> None:
     heads, dim = problem.heads, problem.head_dim
     q_shape = (heads, problem.q_len, dim)
     if inputs.q.shape != q_shape:
-        raise ValueError(f"q must have shape {q_shape} (heads and q_len of the mask), got {inputs.q.shape}")
+        raise ValueError(
+            f"q must have shape {q_shape} (heads, q_len of the mask, head_dim), got {inputs.q.shape}"
+        )
     for name, array in (("k", inputs.k), ("v", inputs.v)):
         if array.ndim != 3 or array.shape[1] != problem.kv_len:
             raise ValueError(f"{name} must have kv_len={problem.kv_len} of the mask, got shape {array.shape}")
         if array.shape[0] < 1 or heads % array.shape[0]:
             raise ValueError(f"{name} must have kv_heads that divide heads={heads}, got {array.shape}")
+    soft_capped(np.zeros(1), problem.soft_cap)  # refuses a cap that is not positive
     if inputs.segment_ids is not None:
         for name, ids, length in zip(
             ("q", "kv"), inputs.segment_ids, (problem.q_len, problem.kv_len), strict=True

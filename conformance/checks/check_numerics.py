@@ -1,0 +1,73 @@
+"""Checks of the NUM clauses: budgets on problems with every feature, alone and in pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.compare import (
+    arithmetic_of,
+    compare,
+    exact_forward,
+    forward_matches,
+    gradients_match,
+)
+from conformance.judge import Measure, judges
+from conformance.numeric_domain import GENERAL, NumericDomain
+from conformance.problem import Problem
+from conformance.regimes import inputs, seeing_rows
+from conformance.subject import Subject
+from reference.error_budget import accuracy_ratio
+from reference.online import compile_program, online_forward
+
+FEATURES = frozenset(
+    {
+        "gqa", "mqa", "segment_ids", "soft_cap", "sinks", "head_dim_v", "bfloat16", "per_head_masks",
+        "blocks",
+    }
+)  # fmt: skip
+ALL_REGIMES = (*GENERAL, "huge")
+
+
+@judges("NUM-1", NumericDomain(allows=FEATURES | {"empty_rows"}, regimes=ALL_REGIMES), heavy=True)
+def check_non_finite_values(subject: Subject, problem: Problem) -> None:
+    """NaN and infinity in the output, in rows that see something."""
+    found, exact = np.asarray(subject.forward(problem).output), exact_forward(subject, problem)
+    unlimited = np.full_like(exact.output, np.inf)
+    compare("output", found, exact.output, unlimited, problem, rows=seeing_rows(problem))
+
+
+@judges("NUM-2", NumericDomain(signatures=("plain", "oblong"), regimes=("positive", "representable", "flat")), heavy=True)
+def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
+    """Sums that grow from block to block, in float32."""
+    forward_matches(subject, problem)
+
+
+@judges("NUM-3", NumericDomain(allows=FEATURES, regimes=ALL_REGIMES), heavy=True)
+def check_forward_budgets(subject: Subject, problem: Problem) -> None:
+    """The output, and the residuals that are declared, with features alone and in pairs."""
+    if subject.description.offers("residuals"):
+        found = subject.forward(problem, residuals=True)
+        forward_matches(subject, problem, residuals=True, found=found)
+    forward_matches(subject, problem)
+
+
+@judges("NUM-4", NumericDomain(allows=FEATURES, group="numerics-backward"), heavy=True)
+def check_gradient_budgets(subject: Subject, problem: Problem) -> None:
+    """All gradients, with features alone and in pairs."""
+    gradients_match(subject, problem)
+
+
+@judges("NUM-12", NumericDomain(allows=FEATURES - {"blocks"}), heavy=True)
+def measure_accuracy(subject: Subject, problem: Problem) -> Measure | None:
+    """Root mean square error over that of a plain blockwise computation in the same arithmetic."""
+    made, exact = inputs(problem), exact_forward(subject, problem)
+    program = compile_program(problem.head_masks, problem.kv_heads, problem.blocks.q, problem.blocks.kv)
+    baseline = online_forward(
+        program, made.q, made.k, made.v,
+        segment_ids=made.segment_ids, soft_cap=problem.soft_cap, sinks=made.sinks,
+        profile=arithmetic_of(subject, problem).forward,
+    )  # fmt: skip
+    ratio = accuracy_ratio(subject.forward(problem).output, baseline.output, exact.output)
+    if not np.isfinite(ratio):
+        return None  # the baseline has no error at all
+    return Measure(ratio, 1.0, "root mean square error of the output, in that of a plain computation")

@@ -1,0 +1,180 @@
+"""Checks of the RES clauses: logsumexp and max_logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.compare import (
+    combined_parts,
+    compare,
+    exact_forward,
+    forward_matches,
+    residuals_match,
+)
+from conformance.judge import Violation, expect, judges
+from conformance.mask_json import Blocks
+from conformance.numeric_domain import MODERATE, NumericDomain
+from conformance.problem import Problem
+from conformance.regimes import seeing_rows, visible
+from conformance.subject import Subject
+from reference.masks import And, Bool
+
+GROUP = "numerics-residuals"
+PLAIN = NumericDomain(signatures=("plain",), group=GROUP)
+ANY_TYPE = NumericDomain(
+    allows=frozenset({"bfloat16", "soft_cap", "sinks"}),
+    signatures=("plain", "bfloat16", "cap", "sinks"),
+    group=GROUP,
+)
+
+
+@judges(
+    "RES-1",
+    NumericDomain(allows=frozenset({"soft_cap"}), signatures=("plain", "cap"), group=GROUP),
+    heavy=True,
+)
+def check_logsumexp(subject: Subject, problem: Problem) -> None:
+    """logsumexp of the visible logits, capped where there is a cap."""
+    residuals_match(subject, problem, ("logsumexp",))
+
+
+@judges("RES-2", NumericDomain(frozenset({"sinks"}), signatures=("sinks",), group=GROUP), heavy=True)
+def check_sink_in_logsumexp(subject: Subject, problem: Problem) -> None:
+    """The sink is in the denominator that is returned."""
+    residuals_match(subject, problem, ("logsumexp",))
+
+
+@judges(
+    "RES-3",
+    NumericDomain(
+        allows=frozenset({"soft_cap", "sinks"}), signatures=("plain", "cap", "sinks"), group=GROUP
+    ),
+    heavy=True,
+)
+def check_max_logits(subject: Subject, problem: Problem) -> None:
+    """The largest visible capped logit, without the sink."""
+    residuals_match(subject, problem, ("max_logits",))
+
+
+@judges(
+    "RES-4",
+    NumericDomain(
+        allows=frozenset({"options"}), signatures=("plain",), regimes=("rising", "falling", "signed"), group=GROUP
+    ),
+    heavy=True,
+)  # fmt: skip
+def check_natural_units(subject: Subject, problem: Problem) -> None:
+    """Residuals far from 0, where a factor of log 2 is far outside every budget, with every option."""
+    residuals_match(subject, problem)
+
+
+@judges(
+    "RES-5",
+    NumericDomain(
+        frozenset({"options"}), signatures=("plain", "cap"), allows=frozenset({"soft_cap"}),
+        regimes=MODERATE, group=GROUP,
+    ),
+    heavy=True,
+)  # fmt: skip
+def check_options_do_not_change_residuals(subject: Subject, problem: Problem) -> None:
+    """Output and residuals for every value of every option that is offered."""
+    forward_matches(subject, problem, residuals=True)
+
+
+@judges(
+    "RES-6",
+    NumericDomain(
+        frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks"}),
+        signatures=("plain", "segments", "large_forward"), group=GROUP,
+    ),
+    heavy=True,
+)  # fmt: skip
+def check_residuals_of_empty_rows(subject: Subject, problem: Problem) -> None:
+    """-inf, or the one documented number; the other rows are right."""
+    found, rows = subject.forward(problem, residuals=True), ~seeing_rows(problem)
+    documented = subject.description.empty_logsumexp
+    for name in ("logsumexp", "max_logits"):
+        if name == "max_logits" and not subject.description.offers("residuals:max_logits"):
+            continue
+        values = np.asarray(getattr(found, name), dtype=np.float64)
+        if values.shape != rows.shape:
+            raise Violation(f"shape of {name}", rows.shape, values.shape)
+        fine = values == -np.inf
+        if documented is not None:
+            fine |= values == np.float64(np.float32(documented))
+        wrong = np.argwhere(rows & ~fine)
+        if len(wrong):
+            head, row = (int(k) for k in wrong[0])
+            allowed = "-inf" if documented is None else f"-inf or the documented {documented:g}"
+            place = f"{name}[head {head}, row {row}], which sees nothing"
+            raise Violation(place, allowed, f"{values[head, row]:g}", (len(wrong), int(rows.sum())))
+    residuals_match(subject, problem, rows=~rows)
+
+
+def halves(problem: Problem) -> list[Problem]:
+    """The problem with the first half of the keys only, and with the second."""
+    rows, columns = problem.grid()
+    patterns = ("2" * (columns // 2) + "0" * (columns - columns // 2),) * rows
+    turned = tuple(row.translate({ord("2"): "0", ord("0"): "2"}) for row in patterns)
+    sizes = problem.blocks.q, problem.blocks.kv
+    return [
+        problem.but(masks=tuple(And(mask, Blocks(part, *sizes)) for mask in problem.masks))
+        for part in (patterns, turned)
+    ]
+
+
+def rows_in_both_halves(problem: Problem) -> Bool:
+    """Rows that see keys in either half, bool ``[H, q_len]``."""
+    first, second = (visible(part).any(axis=2) for part in halves(problem))
+    return np.asarray(first & second)
+
+
+@judges(
+    "RES-7",
+    NumericDomain(
+        signatures=("plain",), regimes=MODERATE, where=lambda p: bool(rows_in_both_halves(p).any()), group=GROUP
+    ),
+    heavy=True,
+)  # fmt: skip
+def check_disjoint_calls_combine(subject: Subject, problem: Problem) -> None:
+    """Two calls over disjoint keys, combined through their residuals, in rows that see keys of both."""
+    parts, whole = halves(problem), exact_forward(subject, problem)
+    found = [subject.forward(part, residuals=True) for part in parts]
+    output, budget = combined_parts(found, [exact_forward(subject, part) for part in parts], whole)
+    rows, note = rows_in_both_halves(problem), " of two calls combined"
+    compare("output", output, whole.output, budget, problem, rows=rows, note=note)
+
+
+@judges("RES-8", PLAIN, heavy=True)
+def check_order_of_residuals(subject: Subject, problem: Problem) -> None:
+    """max_logits <= logsumexp <= max_logits + log n, but for the two budgets."""
+    found, exact = subject.forward(problem, residuals=True), exact_forward(subject, problem)
+    lse, largest = (np.asarray(a, dtype=np.float64) for a in (found.logsumexp, found.max_logits))
+    slack = exact.budget.logsumexp + exact.budget.max_logits
+    count = np.log(visible(problem).sum(axis=2))
+    for text, excess in (
+        ("at least max_logits", largest - lse),
+        ("at most max_logits + log n", lse - largest - count),
+    ):
+        wrong = np.argwhere(~(excess <= slack))
+        if len(wrong):
+            head, row = (int(k) for k in wrong[0])
+            actual = f"{lse[head, row]:.9g} with max_logits {largest[head, row]:.9g}"
+            raise Violation(f"logsumexp[head {head}, row {row}]", text, actual, (len(wrong), lse.size))
+
+
+@judges("RES-9", ANY_TYPE, heavy=True)
+def check_shape_and_type_of_residuals(subject: Subject, problem: Problem) -> None:
+    """float32 ``[H, q_len]``, also for bfloat16 arrays."""
+    found = subject.forward(problem, residuals=True)
+    expect("type of the residuals", "float32", found.residual_dtype)
+    expect("shape of logsumexp", (problem.heads, problem.q_len), np.shape(found.logsumexp))
+    if subject.description.offers("residuals:max_logits"):
+        expect("shape of max_logits", (problem.heads, problem.q_len), np.shape(found.max_logits))
+
+
+@judges("RES-10", ANY_TYPE, heavy=True)
+def check_output_beside_residuals(subject: Subject, problem: Problem) -> None:
+    """The output of a call that returns residuals."""
+    found = subject.forward(problem, residuals=True)
+    forward_matches(subject, problem, found=found, note=" of a call that returns residuals")
