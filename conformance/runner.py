@@ -35,6 +35,7 @@ class Collector:
         if session.items:
             self.progress.update(self.task, total=len(session.items), description="checking")
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         """With workers: the number of checks."""
         del node
