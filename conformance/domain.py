@@ -93,11 +93,17 @@ class Domain:
             kv_shards=may(self.kv_shards, "shards:kv"),
             layouts=self._layouts(description),
             flat_only=not description.offers("layout:grid"),
-            shrink=(True, False) if self.shrink is None else (self.shrink,),
+            shrink=self._shrink(),
             grouped=self.kernel,
             kinds=self.kinds,
             options=tuple(description.options.items()) if self.kernel else (),
         )
+
+    def _shrink(self) -> tuple[bool, ...]:
+        """Kernels are built as users build them: shrinking is an option of the compiler only."""
+        if self.shrink is not None:
+            return (self.shrink,)
+        return (True,) if self.kernel else (True, False)
 
     def _layouts(self, description: Description) -> tuple[str | None, ...]:
         offered = [name for name in ("grid", "flat") if description.offers(f"layout:{name}")]

@@ -49,6 +49,12 @@ def several_q_shards(problem: Problem) -> bool:
 
 
 @predicate
+def several_shards(problem: Problem) -> bool:
+    """The queries or the keys are sharded."""
+    return problem.shards.q > 1 or problem.shards.kv > 1
+
+
+@predicate
 def shrunk(problem: Problem) -> bool:
     """Shrinking is asked for."""
     return problem.shrink
@@ -74,8 +80,9 @@ def empty_q_shard(problem: Problem) -> bool:
 
 @predicate
 def empty_q_block(problem: Problem) -> bool:
-    """Some head has a q block that sees nothing."""
-    return bool((label_grids(problem) == 0).all(axis=2).any())
+    """Some head has a q block that sees nothing in its shard."""
+    parts = np.split(label_grids(problem), problem.shards.kv, axis=2)
+    return any(bool((part == 0).all(axis=2).any()) for part in parts)
 
 
 @predicate

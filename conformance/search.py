@@ -269,6 +269,6 @@ def stale_deviations(check: Check, search: _Search, deviations: Sequence[Deviati
         item.id
         for item in deviations
         if item.vector in tried
-        and check.clause_id == item.proof
+        and check.name == item.proof
         and (item.id, item.vector) not in failing
     ]

@@ -120,6 +120,7 @@ VECTORS: tuple[Vector, ...] = (
     ),
     Vector("empty-first-q-shard", "empty shard", _pattern("00", "a2", shards=Shards(q=2))),
     Vector("empty-last-q-shard", "empty shard", _pattern("2a", "00", shards=Shards(q=2))),
+    Vector("stored-in-one-q-shard", "empty stack", _pattern("r0", "20", shards=Shards(q=2))),
     Vector("uneven-q-shards", "padding between shards", _pattern("a00", "222", shards=Shards(q=2))),
     Vector("empty-middle-row", "empty row of blocks", _pattern("200", "000", "0a2")),
     Vector("empty-middle-column", "empty column of blocks", _pattern("20a", "b02")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from reference.blocks import Int32
@@ -12,8 +14,8 @@ from spec import defines
 
 def visits(index: Int32) -> list[slice]:
     """Maximal runs of steps that keep one block, as slices; ``index`` is int32 ``[steps, rank]``."""
-    starts = np.flatnonzero(fetches(index))
-    return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(index)], strict=True)]
+    edges = [*np.flatnonzero(fetches(index)), len(index)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 @defines("SCHED-5")

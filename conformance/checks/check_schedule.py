@@ -127,6 +127,9 @@ def check_block_indices_in_range(subject: Subject, problem: Problem) -> None:
                 index = schedule.operands[name]
                 in_range(f"head index of {name} ({where})", index[:, 0], first)
                 in_range(f"block index of {name} ({where})", index[:, 1], second)
+        stack = active_blocks(subject, problem, schedule.direction, shard).stack
+        if stack is not None and "mask" in schedule.operands:
+            in_range(f"index of mask ({where})", schedule.operands["mask"][:, 0], len(stack))
         for name, index in schedule.outputs.items():
             for axis, size in enumerate(schedule.output_blocks[name]):
                 in_range(f"output index of {name}, axis {axis} ({where})", index[:, axis], size)
