@@ -339,7 +339,8 @@ def _import(source: str) -> Any:
         raise AdapterError(f"no such file: {source}")
     name = f"_splash_adapter_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
