@@ -50,10 +50,12 @@ def compile_dynamic(
       it can be sharded; ``mask_next`` counts blocks inside one shard.
 
     Raises:
-      ValueError: wrong rank, block sizes or shard counts that do not divide.
+      ValueError: wrong rank, not boolean, block sizes or shard counts that do not divide.
     """
     if mask.ndim != 3:
         raise ValueError(f"mask must have rank 3 (heads, q_len, kv_len), got shape {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise ValueError(f"mask must be boolean, got dtype {mask.dtype}")
     heads, q_len, kv_len = mask.shape
     q_blocks, kv_blocks = block_grid(q_len, kv_len, block_q, block_kv)
     check_shards(heads, q_blocks, kv_blocks, shards)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.blocks import PARTIAL, Int32, labels, partial_stack
-from reference.masks import Bool, Mask
+from reference.masks import Bool, Mask, check_one_shape
 from reference.shrink import kept_columns, shrunk_width
 from spec import defines
 
@@ -202,7 +202,7 @@ def compile_grid(
     block_kv: int,
     direction: Direction = "fwd",
     *,
-    shards: Shards = Shards(),  # noqa: B008  (frozen)
+    shards: Shards = Shards(),
     shrink: bool = True,
     downcast_arrays: bool = True,
 ) -> GridMaskInfo:
@@ -217,10 +217,10 @@ def compile_grid(
       downcast_arrays: store the index arrays in the smallest type that holds them.
 
     Raises:
-      ValueError: no mask, block sizes or shard counts that do not divide (REJECT-1, REJECT-6).
+      ValueError: no mask, masks of different shapes, block sizes or shard counts that do not divide
+        (REJECT-1, REJECT-5, REJECT-6).
     """
-    if not masks:
-        raise ValueError("masks must hold at least one mask, got an empty sequence")
+    check_one_shape(masks)
     unique, of_head = distinct(masks)
     grids = [labels(mask, block_q, block_kv) for mask in unique]
     q_blocks, kv_blocks = grids[0].shape

@@ -7,6 +7,7 @@ hashed. Positions start at 0. Every expression works for ``q_len != kv_len``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -252,9 +253,14 @@ def multi_head(masks: tuple[Mask, ...]) -> Bool:
     Raises:
       ValueError: no mask, or masks of different shapes.
     """
+    check_one_shape(masks)
+    return np.stack([mask.dense() for mask in masks])
+
+
+def check_one_shape(masks: Sequence[Mask]) -> None:
+    """Raises ValueError unless there is at least one mask and all have one shape (REJECT-5)."""
     if not masks:
-        raise ValueError("masks must hold at least one mask, got an empty tuple")
+        raise ValueError("masks must hold at least one mask, got none")
     shapes = {mask.shape for mask in masks}
     if len(shapes) > 1:
         raise ValueError(f"masks must all have one shape, got {sorted(shapes)}")
-    return np.stack([mask.dense() for mask in masks])
