@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from conformance import checks, replay, report, runner
+from conformance import checks, expectation, replay, report, runner
 from conformance.adapter import SHIPPED, Adapter, AdapterError, load
 from conformance.expectation import ExpectationError
 from conformance.judge import CHECKS
@@ -151,6 +151,7 @@ def command_run(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
         seed=arguments.seed,
         command=runner.command_line(),
+        reasons={d.id: d.reason for d in expectation.load(subject.description)},
     )
     runner.execute(
         run,

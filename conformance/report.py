@@ -43,6 +43,7 @@ class Run:
       complete: False after an interruption.
       seconds: wall time.
       replays: replay file by (check, number of the finding).
+      reasons: what is known about a deviation, by its id.
     """
 
     implementation: str
@@ -55,6 +56,7 @@ class Run:
     complete: bool = True
     seconds: float = 0.0
     replays: dict[tuple[str, int], str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def clause_status(self) -> dict[str, str]:
         """Verdict of every clause: the worst of its checks."""
@@ -191,9 +193,11 @@ def grouped(run: Run, wanted: Callable[[Finding], bool]) -> list[Group]:
             replay = run.replays.get((outcome.check, n), "")
             groups.setdefault(cause, []).append((finding, replay))
     result = []
+    order = list(all_clauses())
     for members in groups.values():
-        finding, replay = min(members, key=lambda m: m[0].size)
-        clauses = tuple(dict.fromkeys(f.clause for f, _ in members))
+        # Equally small problems: the clause that stands first in the specification speaks for all.
+        finding, replay = min(members, key=lambda m: (m[0].size[:3], order.index(m[0].clause)))
+        clauses = tuple(sorted({f.clause for f, _ in members}, key=order.index))
         result.append(Group(finding, replay, clauses))
     return result
 
@@ -206,9 +210,12 @@ def print_group(group: Group, run: Run, console: Console) -> None:
     others = [clause for clause in group.clauses if clause != group.finding.clause]
     if others:
         text += f"\n  also in:  {clause_ranges(others)}"
+    reason = run.reasons.get(group.finding.deviation)
+    if reason:
+        text += f"\n  known:    {reason}"
     style = "yellow" if group.finding.deviation else ""
     console.print()
-    console.print(text, markup=False, highlight=False, style=style)
+    console.print(text, markup=False, highlight=False, style=style, soft_wrap=True)
 
 
 def clause_ranges(ids: Sequence[str]) -> str:
@@ -232,13 +239,25 @@ def print_summary(run: Run, console: Console) -> None:
     )
     if not run.complete:
         console.print("[bold yellow]interrupted: this report is partial[/]")
+    console.print(f"{run.implementation} {run.version} {verdict(run)}")
+
+
+def verdict(run: Run) -> str:
+    """The last line: what the exit code means, with known deviations counted."""
     words = {
         0: "[green]conforms[/]",
         1: "[bold red]does not conform[/]",
         2: "[magenta]could not be judged completely[/]",
         3: "[yellow]has stale expectations[/]",
     }
-    console.print(f"{run.implementation} {run.version} {words[run.exit_code]}")
+    known = {f.deviation for o in run.outcomes for f in o.findings if f.deviation}
+    if not known:
+        return words[run.exit_code]
+    clauses = sum(status == "known deviation" for status in run.clause_status().values())
+    text = f"{len(known)} known deviations ({clauses} clauses)"
+    if run.exit_code == 0:
+        return f"[yellow]conforms apart from {text}[/]"
+    return f"{words[run.exit_code]}, besides {text}"
 
 
 def write_json(run: Run, path: Path) -> None:

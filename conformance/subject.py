@@ -44,7 +44,8 @@ class Crash(Exception):
     @property
     def trace(self) -> str:
         """The end of the traceback, for reports."""
-        return "".join(traceback.format_exception(self.error)[-4:])
+        frames = traceback.extract_tb(self.error.__traceback__)[-3:]
+        return "".join(traceback.format_list(frames)) + describe_error(self.error)
 
 
 def describe_error(error: BaseException) -> str:

@@ -70,7 +70,7 @@ def finding_text(finding: Finding, impl: str, replay: str = "") -> str:
     if finding.kind == "value" and finding.detail:
         out.append(f"            {finding.detail}")
     if finding.kind == "crash" and finding.detail:
-        out += ["  " + line for line in finding.detail.rstrip().split("\n")[-3:]]
+        out += ["  " + line for line in finding.detail.rstrip().split("\n")[-3:-1]]
     if replay:
         out.append(
             f"  replay:   splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)}"
