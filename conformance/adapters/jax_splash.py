@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -19,13 +18,12 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 from conformance.adapter import Description
-from conformance.adapters.pallas_common import (
-    accepts,
-    evaluate_mask_function,
-    library_mask,
-    plain,
-    share,
+from conformance.adapters.jax_numerics import (
+    NUMERIC_OPTIONS,
+    JaxNumerics,
+    numeric_features,
 )
+from conformance.adapters.pallas_common import accepts, evaluate_mask_function, plain, share
 from conformance.adapters.pallas_trace import (
     BlockAxes,
     KernelTrace,
@@ -35,7 +33,6 @@ from conformance.adapters.pallas_trace import (
 )
 from conformance.problem import Problem
 from reference.mask_info import Direction, GridMaskInfo
-from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
@@ -49,7 +46,11 @@ FEATURES = frozenset(
 )  # fmt: skip
 
 #: Values of the implementation options, the default first.
-OPTIONS = {"use_fused_bwd_kernel": (False, True), "mqa": (False, True)}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "use_fused_bwd_kernel": (False, True),
+    "mqa": (False, True),
+    **NUMERIC_OPTIONS,
+}
 
 HEAD_DIM = 128
 
@@ -67,27 +68,12 @@ def _process_dynamic(direction: Direction) -> Any:
     return info_lib.process_dynamic_mask
 
 
-class PreparedJax:
+class PreparedJax(JaxNumerics):
     """One problem; every method does its own work when it is called."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self._backward: dict[tuple[bool, Shard], list[KernelTrace]] = {}
-
-    def mask(self, head: int) -> Any:
-        """The library's mask object of one head."""
-        problem = self.problem
-        expr = problem.masks[head if len(problem.masks) > 1 else 0]
-        return library_mask(mask_lib, expr, problem.q_len, problem.kv_len)
-
-    def dense_masks(self) -> Bool:
-        """The values that a dynamic mask takes, ``[heads, q_len, kv_len]``."""
-        return np.stack([mask.dense() for mask in self.problem.head_masks])
-
-    @cached_property
-    def multi_head_mask(self) -> Any:
-        """The masks of all heads in the library's form."""
-        return mask_lib.MultiHeadMask([self.mask(head) for head in range(self.problem.heads)])
 
     def mask_info(self, direction: Direction) -> GridMaskInfo:
         """The arrays that the library compiles, for all shards."""
@@ -124,51 +110,6 @@ class PreparedJax:
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         """What the kernel does on one shard, read from its traced program."""
         return self._schedule_of(self.trace(direction, shard), direction)
-
-    def fused(self, direction: Direction) -> bool:
-        """Whether the kernel of a direction also computes dq.
-
-        The fused kernel is the one of ``dkv``, with its block sizes; ``dq`` stands for the kernel
-        that computes dq alone.
-        """
-        return direction == "dkv" and bool(self.problem.option("use_fused_bwd_kernel", False))
-
-    @property
-    def mqa(self) -> bool:
-        """Whether the kernel for a single key/value head is used."""
-        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
-
-    def block_sizes(self, direction: Direction) -> Any:
-        """Block sizes of the kernel; those of the backward kernels only if they are wanted."""
-        blocks = self.problem.blocks
-        sizes: dict[str, Any] = {
-            "block_q": blocks.q,
-            "block_kv": blocks.kv,
-            "block_kv_compute": blocks.kv_compute,
-        }
-        if direction != "fwd":
-            q, kv = blocks.of("dkv")
-            sizes |= {
-                "block_q_dkv": q,
-                "block_kv_dkv": kv,
-                "block_kv_dkv_compute": blocks.kv_dkv_compute,
-                "use_fused_bwd_kernel": self.fused(direction),
-            }
-            if not self.fused(direction):
-                sizes["block_q_dq"], sizes["block_kv_dq"] = blocks.of("dq")
-        return kernel_lib.BlockSizes(**sizes)
-
-    def kernel(self, direction: Direction, mask: Any = None) -> Any:
-        """The library's kernel for all shards; ``mask`` holds the values of a dynamic mask."""
-        problem = self.problem
-        make = kernel_lib.make_splash_mqa if self.mqa else kernel_lib.make_splash_mha
-        return make(
-            self.multi_head_mask if mask is None else mask,
-            block_sizes=self.block_sizes(direction),
-            downcast_smem_data=problem.downcast,
-            head_shards=problem.shards.head,
-            q_seq_shards=problem.shards.q,
-        )
 
     def shard_kernel(self, direction: Direction, shard: Shard, mask: Any = None) -> Any:
         """The kernel that one device runs: its arrays split as ``shard_map`` splits them."""
@@ -256,17 +197,17 @@ class PreparedJax:
 
 
 def _features() -> frozenset[str]:
-    """`FEATURES` and what the installed release has on top."""
-    found = set(FEATURES)
+    """`FEATURES`, the numerical ones, and what the installed release has on top."""
+    found = FEATURES | numeric_features()
     if hasattr(mask_lib, "ChunkedCausalMask"):
-        found.add("mask:chunked_causal")
+        found |= {"mask:chunked_causal"}
     if hasattr(info_lib, "process_dynamic_mask"):
-        found.add("dynamic_masks")
+        found |= {"dynamic_masks"}
     if accepts(info_lib.process_mask, "shrink_grid"):
-        found.add("shrink")
+        found |= {"shrink"}
     if accepts(info_lib.process_mask, "downcast_smem_data"):
-        found.add("downcast")
-    return frozenset(found)
+        found |= {"downcast"}
+    return found
 
 
 class JaxAdapter:
@@ -281,6 +222,7 @@ class JaxAdapter:
             directions=("fwd", "dq", "dkv"),
             kernel_block_multiples=(128, 128),
             options=OPTIONS,
+            empty_logsumexp=kernel_lib.DEFAULT_MASK_VALUE,
         )
 
     def prepare(self, problem: Problem) -> PreparedJax:

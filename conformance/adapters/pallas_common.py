@@ -3,20 +3,69 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from glob import glob
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
+from conformance.device import wanted
+from reference.error_budget import FLOAT32, MXU_PASSES, ArithmeticProfile
 from reference.mask_info import IntArray
 from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
-if not jax.config.jax_platforms and not glob("/dev/accel*") + glob("/dev/vfio/[0-9]*"):
-    # An installed libtpu looks for a TPU that is not there, and complains at length.
-    jax.config.update("jax_platforms", "cpu")
+#: Devices of a host without accelerators, for rings.
+HOST_DEVICES = 8
+
+
+def _on_tpu() -> bool:
+    """Decides, before JAX looks for devices, whether kernels run compiled on a TPU.
+
+    The TPU path has not been run: it is the same calls without interpret mode, and another arithmetic.
+    """
+    accelerators = glob("/dev/accel*") + glob("/dev/vfio/[0-9]*")
+    device = wanted()
+    if device == "tpu" or (device == "auto" and accelerators and jax.config.jax_platforms != "cpu"):
+        return True
+    if device == "cpu" or not jax.config.jax_platforms:
+        # An installed libtpu looks for a TPU that is not there, and complains at length.
+        jax.config.update("jax_platforms", "cpu")
+    flag = "--xla_force_host_platform_device_count"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if flag not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}={HOST_DEVICES}".strip()
+    return False
+
+
+ON_TPU = _on_tpu()
+
+#: Passes of the matrix unit over float32 operands, by the setting ``jax_default_matmul_precision``.
+PASSES = {
+    None: 1, "default": 1, "fastest": 1, "bfloat16": 1, "high": 3, "bfloat16_3x": 3,
+    "tensorfloat32": 3, "highest": 6, "float32": 6,
+}  # fmt: skip
+
+
+def float32_profile() -> ArithmeticProfile:
+    """How products of float32 arrays are computed here."""
+    if not ON_TPU:
+        return FLOAT32
+    return MXU_PASSES[PASSES[jax.config.jax_default_matmul_precision]]
+
+
+def interpret(uninitialised: bool = False) -> Any:
+    """What a kernel's option ``interpret`` must be here.
+
+    Args:
+      uninitialised: memory starts as NaN, and reads outside of an array raise.
+    """
+    if uninitialised:
+        return pltpu.InterpretParams(uninitialized_memory="nan", out_of_bounds_reads="raise")
+    return not ON_TPU
 
 
 def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:

@@ -1,0 +1,203 @@
+"""Calls of the Pallas splash attention libraries: arrays to devices and back, compiled programs shared by problems.
+
+Compiling a kernel takes about a hundred times as long as running it. The arrays of a mask are arguments of the compiled
+program, so that all problems with equal shapes, types, options and mask function share one. A mask function is a part
+of the kernel: each one is compiled for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from conformance.adapter import Forward, Gradients, Inputs
+from conformance.mask_json import expr_to_json
+from conformance.problem import Problem
+
+#: Arrays of one call: q, k, v, segment ids (q, kv) or None, sinks or None.
+Arrays = tuple[Any, Any, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Everything about a kernel that is compiled into it.
+
+    Attributes:
+      make: builds the library's kernel out of its mask arrays and of these settings.
+      settings: keyword arguments of ``make``, in alphabetical order.
+      segment_ids: the library's class of segment ids.
+      call: further keyword arguments of the call.
+      residuals: whether the call returns residuals.
+      ring: devices; 1 for a call without ring.
+    """
+
+    make: Callable[..., Any]
+    settings: tuple[tuple[str, Any], ...]
+    segment_ids: type
+    call: tuple[tuple[str, Any], ...] = ()
+    residuals: bool = False
+    ring: int = 1
+
+    def attend(self, infos: Any, arrays: Arrays) -> tuple[Any, Any, Any]:
+        """Output, logsumexp and max_logits; None for what is not returned."""
+        q, k, v, segments, sinks = arrays
+        settings = dict(self.settings)
+        if settings["is_mqa"]:
+            k, v = k[0], v[0]
+        kernel = self.make(*infos, **settings)
+        ids = None if segments is None else self.segment_ids(*segments)
+        if self.ring > 1:
+            result = self._in_ring(kernel, q, k, v, ids, sinks)
+        else:
+            result = kernel(q, k, v, ids, **_given("sinks", sinks), **dict(self.call))
+        return _parts(result)
+
+    def _in_ring(self, kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
+        """The same over the devices of a ring, every array in shards along its sequence."""
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[: self.ring]), ("ring",))
+        spec = jax.sharding.PartitionSpec
+        rows = spec(None, "ring", None)
+        keys = spec("ring", None) if k.ndim == 2 else rows
+        ids_spec = None if ids is None else type(ids)(spec("ring"), spec("ring"))
+
+        def one_device(kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
+            return kernel(q, k, v, ids, **_given("sinks", sinks))
+
+        run = jax.shard_map(
+            one_device,
+            mesh=mesh,
+            in_specs=(kernel.manual_sharding_spec(), rows, keys, keys, ids_spec, spec()),
+            out_specs=rows,
+            check_vma=False,
+        )
+        return run(kernel, q, k, v, ids, sinks)
+
+
+def _given(name: str, value: Any) -> dict[str, Any]:
+    """A keyword argument that older releases do not have, only where it is used."""
+    return {} if value is None else {name: value}
+
+
+def _parts(result: Any) -> tuple[Any, Any, Any]:
+    """Output, logsumexp and max_logits of what a library returns."""
+    if not isinstance(result, tuple):
+        return result, None, None
+    output, residuals = result
+    if isinstance(residuals, dict):
+        return output, residuals["logsumexp"], residuals["max_logits"]
+    return output, residuals[0], None
+
+
+@cache
+def _program(kernel: Kernel, kind: str) -> Any:
+    """A compiled call of a kernel; JAX compiles it once for every set of shapes and types."""
+
+    def forward(infos: Any, arrays: Arrays) -> Any:
+        return kernel.attend(infos, arrays)
+
+    def gradients(infos: Any, arrays: Arrays, d_out: Any, d_lse: Any) -> Any:
+        q, k, v, segments, sinks = arrays
+
+        def differentiable(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+            output, logsumexp, _ = kernel.attend(infos, (q, k, v, segments, sinks))
+            return (output, logsumexp) if kernel.residuals else output
+
+        cotangents = (d_out, d_lse) if kernel.residuals else d_out
+        return jax.vjp(differentiable, q, k, v, sinks)[1](cotangents)
+
+    return jax.jit(
+        {
+            "forward": forward,
+            "batch": jax.vmap(forward, in_axes=(None, 0)),
+            "gradients": gradients,
+        }[kind]
+    )
+
+
+def to_arrays(inputs: Inputs, dtype: str) -> Arrays:
+    """The arrays of a call in the type of its problem."""
+    q, k, v = (np.asarray(a).astype(jnp.dtype(dtype)) for a in (inputs.q, inputs.k, inputs.v))
+    return q, k, v, inputs.segment_ids, inputs.sinks
+
+
+def _wide(array: Any) -> NDArray[Any]:
+    """A floating NumPy array that NumPy can compute with; bfloat16 becomes float32, exactly."""
+    found = np.asarray(array)
+    return found if found.dtype.kind == "f" else found.astype(np.float32)
+
+
+def _forward(result: tuple[Any, Any, Any]) -> Forward:
+    output, logsumexp, max_logits = result
+    dtype = str(output.dtype)
+    if logsumexp is None:
+        return Forward(_wide(output), dtype)
+    largest = None if max_logits is None else _wide(max_logits)
+    return Forward(_wide(output), dtype, _wide(logsumexp), largest, str(logsumexp.dtype))
+
+
+def forward(kernel: Kernel, infos: Any, arrays: Arrays) -> Forward:
+    """Attention."""
+    return _forward(_program(kernel, "forward")(infos, arrays))
+
+
+def forward_batch(kernel: Kernel, infos: Any, batch: Sequence[Arrays]) -> list[Forward]:
+    """Attention of several elements under ``jax.vmap``, which share the arrays of the mask."""
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batch)
+    found = _program(kernel, "batch")(infos, stacked)
+    return [_forward(tuple(None if a is None else a[n] for a in found)) for n in range(len(batch))]
+
+
+def gradients(
+    kernel: Kernel,
+    infos: Any,
+    arrays: Arrays,
+    d_out: NDArray[np.float32],
+    d_logsumexp: NDArray[np.float32] | None = None,
+) -> Gradients:
+    """Gradients of ``sum(output * d_out)``, plus ``sum(logsumexp * d_logsumexp)`` if residuals are returned."""
+    q = arrays[0]
+    d_lse = None
+    if kernel.residuals:
+        d_lse = np.zeros(q.shape[:2], np.float32) if d_logsumexp is None else d_logsumexp
+    found = _program(kernel, "gradients")(infos, arrays, d_out.astype(q.dtype), d_lse)
+    dq, dk, dv, dsinks = found
+    types = (str(dq.dtype), str(dk.dtype), str(dv.dtype))
+    return Gradients(
+        _wide(dq), _wide(dk), _wide(dv), None if dsinks is None else _wide(dsinks), types
+    )
+
+
+#: Mask functions by what they compute.
+_FUNCTIONS: dict[tuple[str, str, int, int], Any] = {}
+
+
+def shared_function(function: Any, library: str, problem: Problem) -> Any:
+    """The first mask function that was made for an equal mask, so that equal kernels are compiled once.
+
+    Args:
+      function: the mask function of a kernel; None if its mask is stored.
+      library: where it comes from.
+      problem: what it was made for; all heads share the mask.
+    """
+    if function is None:
+        return None
+    key = (library, str(expr_to_json(problem.masks[0])), problem.q_len, problem.kv_len)
+    return _FUNCTIONS.setdefault(key, function)
+
+
+def padded_stack(stack: Any, filler: Any) -> Any:
+    """A stack of mask blocks with blocks that no entry names at its end, up to a power of two.
+
+    Fewer different shapes are compiled this way; what the kernel is told to read does not change.
+    """
+    if stack is None:
+        return None
+    missing = (1 << (len(stack) - 1).bit_length()) - len(stack)
+    return np.concatenate([stack, np.full((missing, *stack.shape[1:]), filler, stack.dtype)])
