@@ -70,6 +70,17 @@ class PreparedReference(Numerics):
         return schedule_of(self.mask_info(direction), self.problem, shard)
 
 
+def validated(problem: Problem) -> Problem:
+    """The problem made anew, so that every expression passes its own validation, then taken as given.
+
+    Raises:
+      ValueError: block sizes, shard counts, masks or segments that do not fit.
+    """
+    anew = problem.but(masks=tuple(replace(expr) for expr in problem.masks))  # type: ignore[type-var]
+    anew.check()
+    return anew
+
+
 class ReferenceAdapter:
     """The reference as an implementation under test."""
 
@@ -83,10 +94,7 @@ class ReferenceAdapter:
         )
 
     def prepare(self, problem: Problem) -> PreparedReference:
-        # Made anew, so that every expression passes its own validation, then taken as given.
-        anew = problem.but(masks=tuple(replace(expr) for expr in problem.masks))  # type: ignore[type-var]
-        anew.check()
-        return PreparedReference(anew)
+        return PreparedReference(validated(problem))
 
 
 def make() -> ReferenceAdapter:

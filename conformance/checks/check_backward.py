@@ -255,7 +255,11 @@ def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
             )
 
 
-@judges("BWD-18", PLAIN, heavy=True)
+@judges(
+    "BWD-18",
+    NumericDomain(signatures=("plain",), regimes=("signed", "flat", "tilted"), group=GROUP),
+    heavy=True,
+)
 def check_linear_in_d_out(subject: Subject, problem: Problem) -> None:
     """d_out = 0 gives 0; that of 2 x - y is twice that of x less that of y."""
     zero = subject.backward(problem, "zero")

@@ -90,7 +90,8 @@ def check_segment_ids_are_only_compared(subject: Subject, problem: Problem) -> N
     ):
         other = dict(zip(ids, new, strict=True))
         renamed = tuple(tuple((other[i], n) for i, n in runs) for runs in problem.segments)
-        forward_matches(subject, problem.but(segments=renamed), note=f" with {name} segment ids")
+        found = subject.forward(problem.but(segments=renamed))
+        forward_matches(subject, problem, found=found, note=f" with {name} segment ids")
 
 
 @judges("FWD-8", with_trait("soft_cap"), heavy=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from conformance.adapter import Description
-from conformance.adapters.reference import PreparedReference, ReferenceAdapter
-from conformance.adapters.reference_numerics import schedule_of
+from conformance.adapters.reference import PreparedReference, ReferenceAdapter, validated
+from conformance.adapters.reference_numerics import Numerics, schedule_of
 from conformance.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
@@ -33,6 +33,8 @@ class Mutant:
       info: changes compiled arrays.
       schedule: changes a schedule.
       compile: replaces compilation: gets the problem and a direction.
+      numerics: stages of the computation, overridden.
+      without: features that are not declared.
       quality: it violates a quality clause: its figure must be worse than the reference's.
     """
 
@@ -45,13 +47,18 @@ class Mutant:
     info: Callable[[Info, Problem], Info] | None = None
     schedule: Callable[[Schedule, Problem, Shard], Schedule] | None = None
     compile: Callable[[Problem, Direction], Info] | None = None
+    numerics: type[Numerics] | None = None
+    without: tuple[str, ...] = ()
     quality: bool = False
 
 
 #: All mutants by name.
 MUTANTS: dict[str, Mutant] = {}
 
-TABLES = ("masks", "labels", "arrays", "layouts", "schedules", "rejections")
+TABLES = (
+    "masks", "labels", "arrays", "layouts", "schedules", "rejections",
+    "forward", "residuals", "backward", "ring", "numeric_rejections",
+)  # fmt: skip
 
 
 def add(*mutants: Mutant) -> None:
@@ -104,15 +111,18 @@ class MutantAdapter(ReferenceAdapter):
 
     def describe(self) -> Description:
         description = super().describe()
-        return Description(
+        return replace(
+            description,
             name=f"mutant-{self.mutant.name}",
-            version=description.version,
-            features=description.features,
-            directions=description.directions,
+            features=description.features - set(self.mutant.without),
+            # Options are about the computation; without them more of the drawn problems differ in structure.
+            options=description.options if self.mutant.numerics else {},
         )
 
     def prepare(self, problem: Problem) -> PreparedReference:
         if self.mutant.prepare:
             problem = self.mutant.prepare(problem)
-        prepared = super().prepare(problem)
-        return PreparedMutant(prepared.problem, self.mutant)
+        kind: type[PreparedMutant] = PreparedMutant
+        if self.mutant.numerics is not None:
+            kind = type("PreparedMutant", (self.mutant.numerics, PreparedMutant), {})
+        return kind(validated(problem), self.mutant)

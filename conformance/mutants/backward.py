@@ -1,0 +1,282 @@
+"""Mutants of the backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from conformance.adapter import Edit, Gradients, Inputs
+from conformance.adapters.reference_numerics import Numerics
+from conformance.mutants.base import Mutant, add
+from conformance.mutants.forward import LastStepLost
+from conformance.problem import Problem
+from reference.arithmetic import Real
+from reference.mask_info import Direction
+from reference.masks import Bool
+from reference.online import OnlineResult, Program
+from reference.online_backward import OnlineBackward
+
+Dkv = tuple[Real, Real, Real]
+
+
+class DvTwice(OnlineBackward):
+    """dv is accumulated twice."""
+
+    def run_dkv(self) -> Dkv:
+        dk, dv, dq = super().run_dkv()
+        return dk, 2 * dv, dq
+
+
+class WithoutDi(OnlineBackward):
+    """``ds = p dp``."""
+
+    def load(self, forward: OnlineResult, d_out: ArrayLike, d_logsumexp: ArrayLike | None) -> None:
+        super().load(forward, d_out, d_logsumexp)
+        self.row_dot = np.zeros_like(self.row_dot)
+
+
+class BinaryDq(OnlineBackward):
+    """dq is in units of powers of two."""
+
+    def run_dq(self) -> Real:
+        return super().run_dq() * np.float32(np.log(2))
+
+
+class LastQBlockMissing(OnlineBackward):
+    """dk lacks what the last q block adds."""
+
+    def pair(self, step: int) -> tuple[Real, Real]:
+        p, ds = super().pair(step)
+        schedule = self.program.schedule
+        last = schedule.direction == "dkv" and schedule.q_block[step] == schedule.q_block.max()
+        return p, (np.zeros_like(ds) if last else ds)
+
+
+class SinkSign(OnlineBackward):
+    """dsinks has the other sign."""
+
+    def sink_gradient(self) -> Real | None:
+        found = super().sink_gradient()
+        return None if found is None else -found
+
+
+class CapWithoutSlope(OnlineBackward):
+    """The derivative of the cap is forgotten."""
+
+    def slope(self, raw: Real) -> Real:
+        return np.ones_like(raw)
+
+
+class LastHeadOnly(OnlineBackward):
+    """Only the last query head of a group reaches dk and dv."""
+
+    def pair(self, step: int) -> tuple[Real, Real]:
+        p, ds = super().pair(step)
+        schedule, group = self.program.schedule, len(self.q) // len(self.k)
+        lost = schedule.direction == "dkv" and schedule.head[step] % group != group - 1
+        return (np.zeros_like(p), np.zeros_like(ds)) if lost else (p, ds)
+
+
+class SegmentsForwardOnly(OnlineBackward):
+    """The backward kernels do not look at segment ids."""
+
+    def visible(self, step: int) -> Bool:
+        self.segment_ids = None
+        return super().visible(step)
+
+
+class UnseenKeysUnwritten(OnlineBackward):
+    """kv blocks without a running step are not stored."""
+
+    def run_dkv(self) -> Dkv:
+        dk, dv, dq = super().run_dkv()
+        schedule, size = self.program.schedule, self.program.block_kv
+        group = len(self.q) // len(self.k)
+        for head in range(len(self.k)):
+            mine = schedule.runs & (schedule.head // group == head)
+            for block in set(range(dk.shape[1] // size)) - set(schedule.kv_block[mine].tolist()):
+                rows = slice(block * size, (block + 1) * size)
+                dk[head, rows] = dv[head, rows] = np.nan
+        return dk, dv, dq
+
+
+class FusedDqTwice(Numerics):
+    """The fused kernel adds its parts of dq twice."""
+
+    def backward(self, inputs: Inputs, d_out: NDArray[np.float32], **options: Any) -> Gradients:
+        found = super().backward(inputs, d_out, **options)
+        return replace(found, dq=2 * found.dq) if self.problem.option("fused_backward") else found
+
+
+class LargeBlocksCut(OnlineBackward):
+    """Rows beyond the eighth of a q block are not read."""
+
+    def visible(self, step: int) -> Bool:
+        seen = super().visible(step).copy()
+        seen[8:] = False
+        return seen
+
+
+class EmptyRowsUniform(OnlineBackward):
+    """Rows that see nothing have the same probability everywhere."""
+
+    def probabilities(self, step: int, logits: Real, seen: Bool) -> Real:
+        p = super().probabilities(step, logits, seen)
+        empty = (self.q_rows(self.logsumexp, step) == -np.inf)[:, None]
+        return np.where(empty, np.float32(1 / self.k.shape[1]), p)
+
+
+class EmptyRowsNan(OnlineBackward):
+    """di of a row that sees nothing is ``0 * NaN``."""
+
+    def load(self, forward: OnlineResult, d_out: ArrayLike, d_logsumexp: ArrayLike | None) -> None:
+        super().load(forward, d_out, d_logsumexp)
+        self.row_dot = np.where(self.logsumexp == -np.inf, np.float32(np.nan), self.row_dot)
+
+
+class NoGradientBesideResiduals(Numerics):
+    """dq of a call that returns residuals is 0."""
+
+    def backward(
+        self, inputs: Inputs, d_out: NDArray[np.float32], *, with_residuals: bool = False, **options: Any
+    ) -> Gradients:
+        found = super().backward(inputs, d_out, **options)
+        return replace(found, dq=0 * found.dq) if with_residuals else found
+
+
+class LogsumexpLossDropped(Numerics):
+    """A loss on logsumexp is ignored."""
+
+    def backward(
+        self, inputs: Inputs, d_out: NDArray[np.float32], *, d_logsumexp: Any = None, **options: Any
+    ) -> Gradients:
+        return super().backward(inputs, d_out, **options)
+
+
+class Descends(Numerics):
+    """All gradients have the other sign."""
+
+    def backward(self, inputs: Inputs, d_out: NDArray[np.float32], **options: Any) -> Gradients:
+        found = super().backward(inputs, d_out, **options)
+        return replace(found, dq=-found.dq, dk=-found.dk, dv=-found.dv)
+
+
+class DoutClipped(Numerics):
+    """d_out is clipped at 1."""
+
+    def backward(self, inputs: Inputs, d_out: NDArray[np.float32], **options: Any) -> Gradients:
+        return super().backward(inputs, d_out.clip(-1, 1), **options)
+
+
+class NarrowDv(OnlineBackward):
+    """dp and dv are as wide as q."""
+
+    def load(self, forward: OnlineResult, d_out: ArrayLike, d_logsumexp: ArrayLike | None) -> None:
+        super().load(forward, d_out, d_logsumexp)
+        self.d_out = self.d_out.copy()
+        self.d_out[:, :, self.q.shape[2] :] = 0
+
+
+class FirstMaskBackward(Numerics):
+    """The backward kernels give every head the mask of head 0."""
+
+    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
+        if direction != "fwd":
+            problem = problem.but(masks=problem.masks[:1])
+        return super().program(problem, direction, edit)
+
+
+class HiddenLowered(OnlineBackward):
+    """Hidden logits are lowered by 12 instead of dropped."""
+
+    def probabilities(self, step: int, logits: Real, seen: Bool) -> Real:
+        lowered = np.where(seen, logits, logits - np.float32(12))
+        return super().probabilities(step, lowered, np.ones_like(seen))
+
+
+class EmptyBlocksUnwritten(OnlineBackward):
+    """q blocks without a running step are not stored."""
+
+    def run_dq(self) -> Real:
+        dq, schedule, size = super().run_dq(), self.program.schedule, self.program.block_q
+        running = {tuple(at) for at in schedule.outputs["dq"][schedule.runs].tolist()}
+        for head, block in schedule.outputs["dq"].tolist():
+            if (head, block) not in running:
+                dq[head, block * size : (block + 1) * size] = np.nan
+        return dq
+
+
+class LastStepLostBackward(LastStepLost):
+    """A backward grid that is not shrunk ends one step early."""
+
+    directions = ("dkv", "dq")
+
+
+class SinkNotInProbabilities(Numerics):
+    """Probabilities of the backward pass leave the sink out."""
+
+    def backward_pass(
+        self,
+        direction: Literal["dkv", "dq"],
+        inputs: Inputs,
+        found: OnlineResult,
+        d_out: NDArray[np.float32],
+        d_logsumexp: NDArray[np.float32] | None = None,
+    ) -> OnlineBackward:
+        if inputs.sinks is not None:
+            found = replace(found, logsumexp=self.run(replace(inputs, sinks=None)).logsumexp)
+        return super().backward_pass(direction, inputs, found, d_out, d_logsumexp)
+
+
+class GradientsInFloat32(Numerics):
+    """Gradients are float32 whatever the arrays are."""
+
+    def backward(self, inputs: Inputs, d_out: NDArray[np.float32], **options: Any) -> Gradients:
+        found = super().backward(inputs, d_out, **options)
+        return replace(found, dtypes=("float32", "float32", "float32"))
+
+
+class CapWithoutSlopeBesideSinks(OnlineBackward):
+    """The derivative of the cap is forgotten where there are sinks."""
+
+    def slope(self, raw: Real) -> Real:
+        return super().slope(raw) if self.sinks is None else np.ones_like(raw)
+
+
+def _mutant(name: str, clause: str, bug_class: str, stage: type) -> Mutant:
+    if issubclass(stage, OnlineBackward):
+        stage = type(stage.__name__, (Numerics,), {"backward_kernel": stage})
+    return Mutant(name, clause, bug_class, numerics=stage)
+
+
+add(
+    _mutant("dv-twice", "BWD-1", "accumulation", DvTwice),
+    _mutant("ds-without-di", "BWD-2", "formula", WithoutDi),
+    _mutant("binary-dq", "BWD-3", "units", BinaryDq),
+    _mutant("dk-lacks-last-q-block", "BWD-4", "off by one", LastQBlockMissing),
+    _mutant("dsinks-sign", "BWD-5", "sinks", SinkSign),
+    _mutant("cap-without-slope", "BWD-6", "soft cap", CapWithoutSlope),
+    _mutant("last-head-of-group-only", "BWD-7", "head map", LastHeadOnly),
+    _mutant("last-head-only", "BWD-8", "head map", LastHeadOnly),
+    _mutant("segments-forward-only", "BWD-9", "segment ids", SegmentsForwardOnly),
+    _mutant("unseen-keys-unwritten", "BWD-10", "unwritten output", UnseenKeysUnwritten),
+    _mutant("fused-dq-twice", "BWD-11", "fused kernel", FusedDqTwice),
+    _mutant("large-backward-blocks-cut", "BWD-12", "block sizes", LargeBlocksCut),
+    _mutant("empty-rows-uniform", "BWD-13", "rows that see nothing", EmptyRowsUniform),
+    _mutant("empty-rows-nan", "BWD-14", "rows that see nothing", EmptyRowsNan),
+    _mutant("no-gradient-beside-residuals", "BWD-15", "two kernels", NoGradientBesideResiduals),
+    _mutant("logsumexp-loss-dropped", "BWD-16", "cotangent of the residual", LogsumexpLossDropped),
+    _mutant("descends", "BWD-17", "sign", Descends),
+    _mutant("d-out-clipped", "BWD-18", "linearity", DoutClipped),
+    _mutant("narrow-dv", "BWD-19", "head dimensions", NarrowDv),
+    _mutant("first-mask-backward", "BWD-20", "several masks", FirstMaskBackward),
+    _mutant("hidden-lowered-backward", "BWD-21", "leak", HiddenLowered),
+    _mutant("empty-q-blocks-unwritten", "BWD-22", "unwritten output", EmptyBlocksUnwritten),
+    _mutant("last-backward-step-lost", "BWD-23", "skipping", LastStepLostBackward),
+    _mutant("sink-not-in-probabilities", "BWD-24", "sinks", SinkNotInProbabilities),
+    _mutant("gradients-in-float32", "BWD-25", "types", GradientsInFloat32),
+    _mutant("cap-without-slope-beside-sinks", "NUM-4", "pair of features", CapWithoutSlopeBesideSinks),
+)
