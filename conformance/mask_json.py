@@ -20,6 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from conformance.json_fields import (
+    JsonObject,
+    Reader,
+    number,
+    optional,
+    read_object,
+    string,
+    tuple_of,
+    whole,
+)
 from reference.masks import (
     And,
     Bool,
@@ -32,8 +42,6 @@ from reference.masks import (
     Local,
     Or,
 )
-
-JsonObject = dict[str, Any]
 
 
 def _filled(value: bool, index: Any, shape: tuple[int, int]) -> Bool:
@@ -172,46 +180,47 @@ def expr_to_json(expr: Expr) -> JsonObject:
     raise ValueError(f"mask expression {type(expr).__name__} has no JSON form")
 
 
-def _dense(rows: list[str]) -> Dense:
+def _dense(rows: tuple[str, ...]) -> Dense:
     if not rows or len({len(row) for row in rows}) != 1 or set("".join(rows)) - {"0", "1"}:
         raise ValueError("rows of a dense mask must be strings of 0 and 1 of one length")
     return Dense(np.array([[c == "1" for c in row] for row in rows]))
 
 
-_KINDS: dict[str, Callable[[JsonObject], Expr]] = {
-    "full": lambda _: Full(),
-    "causal": lambda o: Causal(int(o.get("offset", 0))),
-    "local": lambda o: Local(_side(o, "left"), _side(o, "right"), int(o.get("offset", 0))),
-    "chunked_causal": lambda o: ChunkedCausal(int(o["chunk_size"])),
-    "dense": lambda o: _dense(o["rows"]),
-    "blocks": lambda o: Blocks(tuple(o["rows"]), int(o["block_q"]), int(o["block_kv"])),
-    "random": lambda o: Random(float(o["density"]), int(o.get("seed", 0))),
-    "and": lambda o: And(expr_from_json(o["left"]), expr_from_json(o["right"])),
-    "or": lambda o: Or(expr_from_json(o["left"]), expr_from_json(o["right"])),
+_OFFSET: dict[str, Reader] = {"offset": whole}
+_SIDES: dict[str, Reader] = {"left": optional(whole), "right": optional(whole)}
+_ROWS: dict[str, Reader] = {"rows": tuple_of(string)}
+_BOTH: dict[str, Reader] = {
+    "left": lambda value, _: expr_from_json(value),
+    "right": lambda value, _: expr_from_json(value),
 }
-
-
-def _side(obj: JsonObject, name: str) -> int | None:
-    return None if obj[name] is None else int(obj[name])
+#: By kind: how to make the mask, its required fields and the others.
+_KINDS: dict[str, tuple[Callable[..., Expr], dict[str, Reader], dict[str, Reader]]] = {
+    "full": (Full, {}, {}),
+    "causal": (Causal, {}, _OFFSET),
+    "local": (Local, _SIDES, _OFFSET),
+    "chunked_causal": (ChunkedCausal, {"chunk_size": whole}, {}),
+    "dense": (_dense, _ROWS, {}),
+    "blocks": (Blocks, _ROWS | {"block_q": whole, "block_kv": whole}, {}),
+    "random": (Random, {"density": number}, {"seed": whole}),
+    "and": (And, _BOTH, {}),
+    "or": (Or, _BOTH, {}),
+}
 
 
 def expr_from_json(obj: object) -> Expr:
     """The mask expression of a JSON object.
 
     Raises:
-      ValueError: not an object, an unknown kind, a missing or wrong field; the message names it.
+      ValueError: not an object, an unknown kind, a missing, unknown or wrong field; the message names it.
     """
     if not isinstance(obj, dict) or "kind" not in obj:
         raise ValueError(f"mask must be an object with a 'kind', got {obj!r:.80}")
     kind = obj["kind"]
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"mask kind {kind!r} is unknown, expected one of {sorted(_KINDS)}")
-    try:
-        return _KINDS[kind](obj)
-    except KeyError as missing:
-        raise ValueError(f"mask of kind {kind!r} lacks the field {missing.args[0]!r}") from None
-    except TypeError as wrong:
-        raise ValueError(f"mask of kind {kind!r} has a field of a wrong type: {wrong}") from None
+    make, required, more = _KINDS[kind]
+    own = {name: value for name, value in obj.items() if name != "kind"}
+    return make(**read_object(own, f"mask of kind {kind!r}", required | more, required))
 
 
 def kind_of(expr: Expr) -> str:

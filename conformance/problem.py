@@ -8,13 +8,27 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, SupportsIndex
 
-from conformance.mask_json import JsonObject, expr_from_json, expr_to_json
+from conformance.json_fields import (
+    JsonObject,
+    Reader,
+    boolean,
+    number,
+    optional,
+    pair_of,
+    positive,
+    read_object,
+    string,
+    tuple_of,
+    whole,
+)
+from conformance.mask_json import expr_from_json, expr_to_json
 from reference.blocks import block_grid
 from reference.mask_info import Direction, Shards, check_shards
 from reference.masks import Expr, Mask
 
 FORMAT = 1
 DTYPES = ("float32", "bfloat16")
+LAYOUTS = ("grid", "flat")
 
 
 @dataclass(frozen=True)
@@ -105,6 +119,8 @@ class Problem:
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype {self.dtype!r} is unknown, expected one of {DTYPES}")
+        if self.layout is not None and self.layout not in LAYOUTS:
+            raise ValueError(f"layout {self.layout!r} is unknown, expected one of {LAYOUTS}")
         if self.sinks is not None and len(self.sinks) != self.heads:
             raise ValueError(f"sinks must hold heads={self.heads} values, got {len(self.sinks)}")
 
@@ -112,8 +128,12 @@ class Problem:
         """Checks everything that a valid problem must satisfy.
 
         Raises:
-          ValueError: block sizes, shard counts, mask shapes or segments that do not fit.
+          ValueError: lengths or counts below 1; block sizes, shard counts, mask shapes or segments that do
+            not fit.
         """
+        for name in ("q_len", "kv_len", "heads", "head_dim", "head_dim_v", "ring"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         directions: tuple[Direction, ...] = ("fwd", "dq", "dkv")
         for direction in directions:
             grid = block_grid(self.q_len, self.kv_len, *self.blocks.of(direction))
@@ -124,6 +144,8 @@ class Problem:
             for runs, length, name in zip(
                 self.segments, (self.q_len, self.kv_len), ("queries", "keys"), strict=True
             ):
+                if any(n < 0 for _, n in runs):
+                    raise ValueError(f"segments of the {name} must not have negative lengths")
                 if sum(n for _, n in runs) != length:
                     raise ValueError(f"segments of the {name} must cover {length} tokens")
 
@@ -187,27 +209,8 @@ class Problem:
         version = data.pop("format", None)
         if version != FORMAT:
             raise ValueError(f"problem has format {version!r}, this version reads format {FORMAT}")
-        known = {item.name for item in fields(Problem)}
-        if set(data) - known:
-            raise ValueError(f"problem has unknown fields {sorted(set(data) - known)}")
-        missing = {"q_len", "kv_len", "masks", "blocks"} - set(data)
-        if missing:
-            raise ValueError(f"problem lacks the fields {sorted(missing)}")
-        try:
-            data["masks"] = tuple(expr_from_json(mask) for mask in data["masks"])
-            data["blocks"] = BlockSizes(**data["blocks"])
-            if "shards" in data:
-                data["shards"] = Shards(**data["shards"])
-            if "options" in data:
-                data["options"] = tuple(sorted(data["options"].items()))
-            if data.get("segments") is not None:
-                q_runs, kv_runs = data["segments"]
-                data["segments"] = (_runs(q_runs), _runs(kv_runs))
-            if data.get("sinks") is not None:
-                data["sinks"] = tuple(float(x) for x in data["sinks"])
-            problem = Problem(**data)
-        except (TypeError, AttributeError) as wrong:
-            raise ValueError(f"problem has a field of a wrong type: {wrong}") from None
+        required = ("q_len", "kv_len", "masks", "blocks")
+        problem = Problem(**read_object(data, "problem", _READERS, required))
         problem.check()
         return problem
 
@@ -216,8 +219,46 @@ class Problem:
         return replace(self, **changes)
 
 
-def _runs(runs: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((int(i), int(n)) for i, n in runs)
+def _blocks(value: Any, name: str) -> BlockSizes:
+    readers: dict[str, Reader] = {item.name: optional(positive) for item in fields(BlockSizes)}
+    readers |= {"q": positive, "kv": positive}
+    return BlockSizes(**read_object(value, name, readers, ("q", "kv"), prefix="blocks."))
+
+
+def _shards(value: Any, name: str) -> Shards:
+    readers: dict[str, Reader] = {item.name: positive for item in fields(Shards)}
+    return Shards(**read_object(value, name, readers, prefix="shards."))
+
+
+def _options(value: Any, name: str) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a JSON object, got {value!r:.60}")
+    return tuple(sorted(value.items()))
+
+
+_READERS: dict[str, Reader] = {
+    "q_len": positive,
+    "kv_len": positive,
+    "masks": tuple_of(lambda value, _: expr_from_json(value)),
+    "blocks": _blocks,
+    "heads": positive,
+    "kv_heads": positive,
+    "head_dim": positive,
+    "head_dim_v": positive,
+    "dtype": string,
+    "segments": optional(pair_of(tuple_of(pair_of(whole)))),
+    "sinks": optional(tuple_of(number)),
+    "soft_cap": optional(number),
+    "shards": _shards,
+    "ring": positive,
+    "dynamic": boolean,
+    "shrink": boolean,
+    "downcast": boolean,
+    "layout": optional(string),
+    "options": _options,
+    "regime": string,
+    "seed": whole,
+}
 
 
 def _plain_number(value: object) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from conformance import checks
 from conformance.judge import CHECKS
 from conformance.problem import Problem
+from conformance.regimes import REGIMES
 from conformance.search import evaluate
 from conformance.subject import Subject
 from conformance.verdict import Finding
@@ -51,20 +52,22 @@ def read(path: Path) -> Finding:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReplayError(f"{path}: cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReplayError(f"{path}: is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReplayError(f"{path}: is not a replay file of format {FORMAT}")
     try:
         finding = Finding(**data["finding"])
-        Problem.from_json(finding.problem)
+        regime = Problem.from_json(finding.problem).regime
     except (KeyError, TypeError) as error:
         raise ReplayError(f"{path}: is incomplete: {error}") from None
     except ValueError as error:
         raise ReplayError(f"{path}: {error}") from None
     checks.load_all()
-    if finding.check not in CHECKS:
+    if not isinstance(finding.check, str) or finding.check not in CHECKS:
         raise ReplayError(f"{path}: unknown check {finding.check!r}")
+    if regime not in REGIMES:
+        raise ReplayError(f"{path}: unknown regime {regime!r}")
     return finding
 
 
