@@ -110,8 +110,21 @@ class Domain:
         wanted = [name for name in offered if self.layout in (None, name)]
         return tuple(wanted) if len(offered) > 1 and wanted else (None,)
 
+    def possible(self, description: Description) -> bool:
+        """Whether the implementation offers what every problem of the domain has."""
+        needs: tuple[tuple[Choice, str], ...] = (
+            (self.dynamic, "dynamic_masks"),
+            (self.several_masks, "per_head_masks"),
+            (self.q_shards, "shards:q"),
+            (self.head_shards, "shards:head"),
+            (self.kv_shards, "shards:kv"),
+        )
+        return all(description.offers(name) for choice, name in needs if choice == "always")
+
     def strategy(self, description: Description) -> st.SearchStrategy[Problem]:
         """Problems of the domain that the implementation can be given."""
+        if not self.possible(description):
+            return st.nothing()
         drawn = problems(self.space(description))
         return drawn.filter(lambda p: self.contains(p) and acceptable(p, description, self.kernel))
 

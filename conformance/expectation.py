@@ -24,9 +24,9 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from conformance.adapter import Description
+from conformance.json_fields import Reader, pair_of, read_object, string, tuple_of
 from conformance.predicates import PREDICATES
 from conformance.problem import Problem
 from conformance.verdict import Finding
@@ -101,21 +101,29 @@ def parse(path: Path) -> list[Deviation]:
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ExpectationError(f"{path.name}: {error}") from None
-    return [
-        _entry(entry, f"{path.name}, deviation {n + 1}")
-        for n, entry in enumerate(data.get("deviation", []))
-    ]
+    entries = data.pop("deviation", [])
+    if data or not isinstance(entries, list):
+        raise ExpectationError(f"{path.name}: entries must be [[deviation]], got {sorted(data)}")
+    return [_entry(entry, f"{path.name}, deviation {n + 1}") for n, entry in enumerate(entries)]
 
 
-def _entry(entry: dict[str, Any], where: str) -> Deviation:
+_REQUIRED: dict[str, Reader] = {
+    "id": string,
+    "clauses": tuple_of(string),
+    "kind": string,
+    "when": tuple_of(string),
+    "versions": pair_of(string),
+    "reason": string,
+}
+_READERS = _REQUIRED | {"vector": string, "proof": string, "signature": string, "where": string}
+
+
+def _entry(entry: object, where: str) -> Deviation:
     try:
-        fields: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()
-        }
-        item = Deviation(**fields)
-    except TypeError as error:
+        item = Deviation(**read_object(entry, "entry", _READERS, _REQUIRED))
+    except ValueError as error:
         raise ExpectationError(f"{where}: {error}") from None
     unknown = {*item.clauses} - {"*"} - all_clauses().keys()
     if unknown:
@@ -128,8 +136,9 @@ def _entry(entry: dict[str, Any], where: str) -> Deviation:
         raise ExpectationError(f"{where}: kind must be 'crash' or 'value', got {item.kind!r}")
     if bool(item.vector) != bool(item.proof):
         raise ExpectationError(f"{where}: vector and proof go together")
-    if len(item.versions) != 2:
-        raise ExpectationError(f"{where}: versions must be [first, last]")
+    for field, kind in (("signature", "crash"), ("where", "value")):
+        if getattr(item, field) and item.kind != kind:
+            raise ExpectationError(f"{where}: {field} belongs to deviations of kind {kind!r}")
     return item
 
 
