@@ -19,9 +19,17 @@ def visits(index: Int32) -> list[slice]:
 
 
 @defines("SCHED-5")
-def unused_fetches(index: Int32, runs: Bool) -> Int32:
-    """Steps at which a block is fetched that no running step uses before it is replaced."""
-    return np.array([v.start for v in visits(index) if not runs[v].any()], dtype=np.int32)
+def unused_fetches(index: Int32, runs: Bool, buffer: Int32 | None = None) -> Int32:
+    """Steps at which a block is fetched that no running step uses before it is replaced.
+
+    Arguments are those of `reference.schedule.fetches`.
+    """
+    memory = np.zeros(len(index), dtype=np.int32) if buffer is None else buffer
+    unused = []
+    for number in np.unique(memory):
+        at = np.flatnonzero(memory == number)
+        unused += [at[v.start] for v in visits(index[at]) if not runs[at[v]].any()]
+    return np.array(sorted(unused), dtype=np.int32)
 
 
 @defines("OUT-1")

@@ -34,6 +34,9 @@ class Schedule:
       output_blocks: number of blocks along every axis of an output, by output.
       copies: bool ``[steps]`` by operand: the step copies the operand into memory. Only for kernels
         that copy by hand; elsewhere the pipeline decides, see `copies_of`.
+      buffers: for an operand of which several blocks are kept at once, which of its memories a step
+        works from, int32 ``[steps]``. A kernel that works on several blocks in one step of its grid
+        has one step here for each.
     """
 
     direction: Direction
@@ -48,6 +51,7 @@ class Schedule:
     writes: dict[str, Bool]
     output_blocks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[str, Bool] = field(default_factory=dict)
+    buffers: dict[str, Int32] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -59,32 +63,39 @@ class Schedule:
 
     def copies_of(self, operand: str) -> Bool:
         """The steps at which an operand is copied, bool ``[steps]``."""
-        return self.copies.get(operand, fetches(self.operands[operand]))
+        pipelined = fetches(self.operands[operand], self.buffers.get(operand))
+        return self.copies.get(operand, pipelined)
 
 
 @defines("FETCH-1")
-def fetches(index: Int32) -> Bool:
+def fetches(index: Int32, buffer: Int32 | None = None) -> Bool:
     """The pipeline rule: a step fetches an operand iff its block index differs from the step before.
 
     Args:
       index: block index of the operand at every step, int32 ``[steps, rank]``.
+      buffer: which of several memories every step works from, int32 ``[steps]``; the rule then holds
+        for the steps of each memory by themselves. None if there is one.
 
     Returns:
       bool ``[steps]``; the first step always fetches.
     """
     changed = np.ones(len(index), dtype=np.bool_)
-    changed[1:] = (index[1:] != index[:-1]).any(axis=1)
+    memory = np.zeros(len(index), dtype=np.int32) if buffer is None else buffer
+    for number in np.unique(memory):
+        at = np.flatnonzero(memory == number)
+        changed[at[1:]] = (index[at[1:]] != index[at[:-1]]).any(axis=1)
     return changed
 
 
 @defines("FETCH-2", "FETCH-3", "DYNAMIC-4", "SHRINK-8")
-def fetch_counts(index: Int32, runs: Bool) -> tuple[int, int]:
+def fetch_counts(index: Int32, runs: Bool, buffer: Int32 | None = None) -> tuple[int, int]:
     """Fetches of an operand, and the fewest that the running steps need in this order.
 
-    Only one block of the operand is kept, so the minimum is one fetch per change of block along the
-    running steps. A schedule that runs nothing needs none.
+    The minimum is that of a kernel which keeps one block of the operand: one fetch per change of
+    block along the running steps. A schedule that runs nothing needs none. Arguments are those of
+    `fetches`; a kernel that keeps several blocks is measured by the same minimum.
     """
-    return int(fetches(index).sum()), int(fetches(index[runs]).sum())
+    return int(fetches(index, buffer).sum()), int(fetches(index[runs]).sum())
 
 
 @defines("SCHED-1", "SCHED-2")

@@ -50,6 +50,7 @@ class KernelEvaluator:
       steps: number of grid steps.
       computes, may_compute: bool ``[steps]``, the step certainly, or possibly, executes a matrix
         product.
+      products: steps that may execute a matrix product computed from a memory, by its name.
       manual_copies: the program copies data by itself, outside the pipeline.
       consumed: shared by the memories of the kernel, see `Ref`.
     """
@@ -60,6 +61,7 @@ class KernelEvaluator:
         self.ids = [i.ravel().astype(np.int32) for i in np.indices(self.grid)]
         self.computes = np.zeros(self.steps, dtype=np.bool_)
         self.may_compute = np.zeros(self.steps, dtype=np.bool_)
+        self.products: dict[str, Bool] = {}
         self.manual_copies = False
         self.consumed: dict[str, Bool] = {}
         self._scoped = 0
@@ -117,6 +119,9 @@ class KernelEvaluator:
         if name in PRODUCTS:
             self.computes |= active.must
             self.may_compute |= active.may
+            for source, steps in join_sources(inputs).items():
+                known = self.products.get(source, np.zeros_like(active.may))
+                self.products[source] = known | (steps & active.may)
             return self._unknown(equation, inputs)
         self.manual_copies |= name in COPIES
         if any(isinstance(entry, Ref) for entry in inputs):

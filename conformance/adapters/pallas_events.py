@@ -98,6 +98,7 @@ class Ref:
         self._write, self._may_write = none.copy(), none.copy()
         self._accumulates, self._out_of_range = none.copy(), none.copy()
         self._fresh: dict[tuple[Box, bool], Bool] = {}
+        self._replaced: dict[Box, Bool] = {}
         self._sources: set[str] = set()
 
     def load(self, place: Place, active: Active, *, used: bool = True) -> Value:
@@ -107,15 +108,32 @@ class Ref:
             self._read |= active.must
             self._may_read |= active.may
         sources = join_sources([Value((), None, self.content)])
-        sources[self.name] = np.ones(1, dtype=np.bool_)
+        before = ~self._replaced_at(place.box)
+        if before.any():
+            sources[self.name] = before | sources.get(self.name, np.zeros(1, dtype=np.bool_))
         return Value(place.out_shape, place.take(self.known), sources)
+
+    def _replaced_at(self, box: Box | None) -> Bool:
+        """Steps that wrote all of a box before: what it holds is not what the step found in it."""
+        result = np.zeros(1, dtype=np.bool_)
+        if box is None:
+            return result
+        for other, steps in self._replaced.items():
+            if all(
+                first <= start and start + size <= first + length
+                for (start, size), (first, length) in zip(box, other, strict=True)
+            ):
+                result = result | steps
+        return result
 
     def store(self, value: Value, place: Place, active: Active, *, adds: bool = False) -> None:
         """Writes a value; ``adds`` if it is added to the contents."""
         self.written_known |= self.known is not None
         self._out_of_range |= place.out_of_range(active)
         self._sources |= value.sources.keys()
-        own = value.sources.get(self.name, np.zeros(1, dtype=np.bool_)) | np.bool_(adds)
+        own = value.sources.get(self.name, np.zeros(1, dtype=np.bool_))
+        if adds:
+            own = own | ~self._replaced_at(place.box)
         none = np.zeros_like(active.may)
         before = self.consumed.get(self.name, none)
         for name, steps in {**value.sources, self.name: own}.items():
@@ -130,6 +148,8 @@ class Ref:
             for late in (False, True):
                 key, fresh = (place.box, late), active.must & ~own & (before == late)
                 self._fresh[key] = self._fresh.get(key, np.zeros_like(fresh)) | fresh
+            if not adds:
+                self._replaced[place.box] = self._replaced.get(place.box, none) | active.must
         replaced = active.must if place.box == self.whole and not adds else np.zeros(1, np.bool_)
         kept = {name: steps & ~replaced for name, steps in self.content.items()}
         now = {name: steps & active.may for name, steps in value.sources.items()}

@@ -66,6 +66,7 @@ class KernelTrace:
       accesses: what the steps do to every memory, by name.
       computes: bool ``[steps]``, the step executes a matrix product.
       may_compute: the same, counting branches on data that the trace does not have.
+      products: the steps whose matrix products may be computed from a memory, by its name.
       manual_copies: the kernel copies data outside the pipeline.
     """
 
@@ -78,6 +79,7 @@ class KernelTrace:
     accesses: Mapping[str, Accesses]
     computes: Bool
     may_compute: Bool
+    products: Mapping[str, Bool]
     manual_copies: bool
 
     def __len__(self) -> int:
@@ -113,6 +115,27 @@ class KernelTrace:
             if block.name == block.origin and found:
                 start = outputs if found[1] == "outputs" else 0
                 names[block.name] = parameters[start + int(found[2])]
+        return self.renamed(names)
+
+    def named_in_order(self, operands: Sequence[str], outputs: Sequence[str]) -> KernelTrace:
+        """The same trace with blocks named by their place, for kernels that take ``*args``.
+
+        Args:
+          operands: names of the first operands; further ones keep theirs.
+          outputs: the same for the outputs.
+        """
+        pairs = [
+            *zip(self.operands, operands, strict=False),
+            *zip(self.outputs, outputs, strict=False),
+        ]
+        return self.renamed({block.name: name for block, name in pairs})
+
+    def renamed(self, names: Mapping[str, str]) -> KernelTrace:
+        """The same trace with some memories named otherwise.
+
+        Args:
+          names: new name by the present one.
+        """
 
         def named(blocks: Sequence[BlockTrace]) -> tuple[BlockTrace, ...]:
             return tuple(replace(b, name=names.get(b.name, b.name)) for b in blocks)
@@ -126,6 +149,7 @@ class KernelTrace:
             outputs=named(self.outputs),
             aliases={names.get(a, a): names.get(b, b) for a, b in self.aliases.items()},
             accesses={names.get(n, n): renamed(found) for n, found in self.accesses.items()},
+            products={names.get(n, n): steps for n, steps in self.products.items()},
         )
 
     @cached_property
@@ -245,6 +269,7 @@ def _trace(call: FoundCall) -> KernelTrace:
         accesses={ref.name: ref.accesses() for ref in refs},
         computes=evaluator.computes,
         may_compute=evaluator.may_compute,
+        products=evaluator.products,
         manual_copies=evaluator.manual_copies,
     )
 

@@ -19,11 +19,14 @@ For an adapter of your own kernel::
 
 Kernels that copy data by hand (``make_async_copy``, ``emit_pipeline``) have ``manual_copies`` set:
 their index maps do not tell what is in memory, and their schedule cannot be read this way.
+
+Kernels that work on several blocks of an operand in one step of their grid receive each through a
+parameter of its own: give a list of `BlockAxes` for such an operand, in the order of the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +42,7 @@ from conformance.adapters.pallas_kernel import (
 )
 from reference.blocks import Int32
 from reference.mask_info import Direction
+from reference.masks import Bool
 from reference.schedule import Schedule
 
 __all__ = [
@@ -77,13 +81,53 @@ def _columns(trace: KernelTrace, where: BlockAxes) -> tuple[Int32, tuple[int, ..
     return np.stack(columns, axis=1), counts
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a schedule: one for each of the ``slots`` that a step of the grid works on."""
+
+    trace: KernelTrace
+    slots: int
+
+    def spread(self, each: Int32) -> Int32:
+        """Something that holds for all slots of a step of the grid."""
+        return np.repeat(each, self.slots, axis=0)
+
+    def at_slot(self, steps: Bool, slot: int) -> Bool:
+        """``steps`` of the grid, as something that happens at one slot."""
+        found = np.zeros((len(steps), self.slots), dtype=np.bool_)
+        found[:, slot] = steps
+        return found.ravel()
+
+    def index(self, where: Sequence[BlockAxes]) -> Int32:
+        """Block index of an operand, ``[steps, columns]``."""
+        each = [_columns(self.trace, place)[0] for place in where]
+        if len(each) == 1:
+            return self.spread(each[0])
+        return np.stack(each, axis=1).reshape(-1, each[0].shape[1])
+
+    def runs(self, moving: Sequence[Sequence[BlockAxes]]) -> Bool:
+        """The steps that compute; among slots those whose own block enters a matrix product."""
+        if self.slots == 1:
+            return self.trace.may_compute
+        found = np.zeros((len(self.trace), self.slots), dtype=np.bool_)
+        for places in moving:
+            for slot, place in enumerate(places):
+                name = self.trace.block(place.name).name
+                found[:, slot] |= self.trace.products.get(name, np.zeros(1, dtype=np.bool_))
+        return found.ravel()
+
+
+def _listed(where: BlockAxes | Sequence[BlockAxes]) -> tuple[BlockAxes, ...]:
+    return (where,) if isinstance(where, BlockAxes) else tuple(where)
+
+
 def schedule_from_trace(
     trace: KernelTrace,
     *,
     direction: Direction,
-    operands: Mapping[str, BlockAxes],
+    operands: Mapping[str, BlockAxes | Sequence[BlockAxes]],
     outputs: Mapping[str, BlockAxes],
-    mask: str | None = None,
+    mask: str | Sequence[str] | None = None,
 ) -> Schedule:
     """The schedule of a kernel that was observed.
 
@@ -92,34 +136,53 @@ def schedule_from_trace(
       direction: what the kernel computes.
       operands: where ``q``, ``k``, ``v`` and any other operand of interest stand. The position of a
         step is taken from the blocks in memory: head and q block from ``q``, kv block from ``k``.
+        A list names the parameters of an operand of which several blocks are worked on in one step
+        of the grid; all lists have one length.
       outputs: where ``o``, ``dq``, ``dk``, ``dv`` stand. An output with one partial sum a kv block
         has more columns than (head, block), such as ``(kv block, head, q block)``.
-      mask: parameter that receives the stored mask blocks; None if there is none. Its first axis
-        counts the blocks.
+      mask: parameter that receives the stored mask blocks, or a list of them; None if there is
+        none. Its first axis counts the blocks.
 
     Raises:
       TraceError: the kernel copies data by itself, so that its blocks do not tell what it works on.
       KeyError: a name that the kernel does not have.
+      ValueError: lists of different lengths.
     """
     if trace.manual_copies:
         raise TraceError(f"{trace.name} copies data by itself; its blocks do not tell its schedule")
-    index = {name: _columns(trace, where)[0] for name, where in operands.items()}
-    mask_block = np.full(len(trace), -1, dtype=np.int32)
+    places = {name: _listed(where) for name, where in operands.items()}
     if mask is not None:
-        mask_block = trace.block(mask).index[:, 0]
-        index["mask"] = mask_block[:, None]
+        names = (mask,) if isinstance(mask, str) else mask
+        places["mask"] = tuple(BlockAxes(name, (0,)) for name in names)
+    several = {name: found for name, found in places.items() if len(found) > 1}
+    lengths = {len(found) for found in several.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"operands of several blocks must have one number, got {sorted(lengths)}")
+    steps = _Steps(trace, max(lengths, default=1))
+    index = {name: steps.index(found) for name, found in places.items()}
+    mask_block = np.full(len(index["q"]), -1, dtype=np.int32)
+    if mask is not None:
+        mask_block = index["mask"][:, 0]
     placed = {name: _columns(trace, where) for name, where in outputs.items()}
     kernel_names = {name: trace.block(where.name).name for name, where in outputs.items()}
+    buffer = np.tile(np.arange(steps.slots, dtype=np.int32), len(trace))
     return Schedule(
         direction=direction,
         head=index["q"][:, 0],
         q_block=index["q"][:, 1],
         kv_block=index["k"][:, 1],
-        runs=trace.may_compute,
+        runs=steps.runs([found for name, found in several.items() if name != "mask"]),
         mask_block=mask_block,
         operands=index,
-        outputs={name: columns for name, (columns, _) in placed.items()},
-        initialises={name: trace.initialises(kernel) for name, kernel in kernel_names.items()},
-        writes={name: trace.accesses[kernel].writes for name, kernel in kernel_names.items()},
+        outputs={name: steps.spread(columns) for name, (columns, _) in placed.items()},
+        initialises={
+            name: steps.at_slot(trace.initialises(kernel), 0)
+            for name, kernel in kernel_names.items()
+        },
+        writes={
+            name: steps.at_slot(trace.accesses[kernel].writes, steps.slots - 1)
+            for name, kernel in kernel_names.items()
+        },
         output_blocks={name: counts for name, (_, counts) in placed.items()},
+        buffers=dict.fromkeys(several, buffer),
     )

@@ -109,7 +109,8 @@ def measure_unused_fetches(subject: Subject, problem: Problem) -> Measure | None
     for schedule, _, where in schedules(subject, problem):
         if schedule.runs.any():
             for name in moving_operands(schedule):
-                count = len(unused_fetches(schedule.operands[name], schedule.runs))
+                buffer = schedule.buffers.get(name)
+                count = len(unused_fetches(schedule.operands[name], schedule.runs, buffer))
                 if worst is None or count > worst.value:
                     worst = Measure(count, 0, f"unused fetches of {name} ({where})")
     return worst
@@ -140,7 +141,8 @@ def check_resident_blocks_are_not_fetched(subject: Subject, problem: Problem) ->
     """No step copies a block that is in memory."""
     for schedule, _, where in schedules(subject, problem):
         for name, index in schedule.operands.items():
-            again = np.flatnonzero(schedule.copies_of(name) & ~fetches(index))
+            needed = fetches(index, schedule.buffers.get(name))
+            again = np.flatnonzero(schedule.copies_of(name) & ~needed)
             if len(again):
                 place = f"copy of {name} at step {again[0]} ({where})"
                 raise Violation(place, "none, the block is in memory", f"block {index[again[0]]}")
@@ -161,7 +163,8 @@ def worst_ratio(
         for shard in shards_of(problem):
             schedule = subject.schedule(problem, direction, shard)
             for name in moving_operands(schedule):
-                count, best = fetch_counts(schedule.operands[name], schedule.runs)
+                index, buffer = schedule.operands[name], schedule.buffers.get(name)
+                count, best = fetch_counts(index, schedule.runs, buffer)
                 what = f"fetches of {name} ({place_name(direction, shard, problem)})"
                 if best and (worst is None or count / best > worst.ratio):
                     worst = Measure(count, best, what)
