@@ -338,6 +338,9 @@ def _import(source: str) -> Any:
     if not path.is_file():
         raise AdapterError(f"no such file: {source}")
     name = f"_splash_adapter_{path.stem}"
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # as for a script: its neighbours can be imported, after all others
+        sys.path.append(folder)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -356,6 +359,8 @@ def _instantiate(found: Any, impl: str) -> Adapter:
     make: Callable[[], Any] | None = None
     if isinstance(found, type) or not hasattr(found, "describe"):
         make = found
+    if make is not None and not callable(make):
+        raise AdapterError(f"{impl!r} is not an adapter: it has no method describe()")
     try:
         adapter = found if make is None else make()
     except ImportError as error:

@@ -42,6 +42,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\ntry: {self.prog} --help\n")
 
 
+def at_least_one(text: str) -> int:
+    """A number of processes from the command line."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return number
+
+
 def build_parser() -> Parser:
     """The parser of the whole command line."""
     shipped = ", ".join(SHIPPED)
@@ -53,7 +61,12 @@ def build_parser() -> Parser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run the checks against an implementation")
+    run = commands.add_parser(
+        "run",
+        help="run the checks against an implementation",
+        epilog=EXAMPLES.format(shipped=shipped),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     run.add_argument("impl", metavar="IMPL", help=f"{shipped}, module:attr or file.py:attr")
     run.add_argument(
         "--profile", default="quick", choices=list(PROFILES), help="how much to try (default quick)"
@@ -67,7 +80,7 @@ def build_parser() -> Parser:
     run.add_argument(
         "-n",
         dest="workers",
-        type=int,
+        type=at_least_one,
         default=runner.default_workers(),
         metavar="N",
         help="processes (default: 2, or 1 on a single core)",
@@ -122,6 +135,19 @@ def check_clauses(names: Sequence[str]) -> None:
             raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
 
 
+def check_targets(arguments: argparse.Namespace) -> None:
+    """Checks, before a long run, that its reports can be written.
+
+    Raises:
+      ValueError: a report would have no folder, or the folder of failures is a file.
+    """
+    for option, path in (("--json", arguments.json), ("--junit", arguments.junit)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
+    if arguments.failures.exists() and not arguments.failures.is_dir():
+        raise ValueError(f"--failures {arguments.failures}: is not a folder")
+
+
 def ready(impl: str) -> tuple[Adapter, Subject]:
     """Loads an adapter and runs the smoke test.
 
@@ -141,7 +167,9 @@ def command_run(arguments: argparse.Namespace) -> int:
     """``run``: judge an implementation."""
     try:
         check_clauses(arguments.clause)
+        check_targets(arguments)
         _, subject = ready(arguments.impl)
+        known = expectation.load(subject.description)
     except (ValueError, AdapterError, ExpectationError) as error:
         return fail(str(error))
     console = report.console_for()
@@ -151,13 +179,13 @@ def command_run(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
         seed=arguments.seed,
         command=runner.command_line(),
-        reasons={d.id: d.reason for d in expectation.load(subject.description)},
+        reasons={item.id: item.reason for item in known},
     )
     runner.execute(
         run,
         console,
         clauses=arguments.clause,
-        workers=max(1, arguments.workers),
+        workers=arguments.workers,
         expectations=not arguments.no_expectations,
         failures=arguments.failures,
     )
@@ -209,6 +237,9 @@ def command_replay(arguments: argparse.Namespace) -> int:
         _, subject = ready(arguments.impl)
     except (replay.ReplayError, AdapterError) as error:
         return fail(str(error))
+    reason = replay.not_applicable(finding, subject)
+    if reason:
+        return fail(f"{arguments.impl!r} {reason}, so {finding.check} says nothing about it")
     again = replay.run(finding, subject)
     name = f"{subject.description.name} {subject.description.version}"
     if again is None:

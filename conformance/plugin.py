@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from conformance import checks
-from conformance.adapter import AdapterError, load
+from conformance.adapter import Adapter, AdapterError, Description, load
 from conformance.expectation import Deviation, ExpectationError
 from conformance.expectation import load as load_expectations
 from conformance.judge import CHECKS, Check
@@ -26,6 +26,7 @@ from conformance.search import PROFILES, run_check
 from conformance.subject import Subject
 from conformance.text import outcome_text
 from conformance.verdict import Outcome
+from spec import all_clauses
 
 PROPERTY = "splash_outcome"
 
@@ -58,10 +59,15 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         impl = config.getoption("--splash-impl")
         if not impl:
-            raise pytest.UsageError("--splash-impl is required: a shipped name or module:attribute")
+            raise pytest.UsageError(
+                "--splash-impl is required: a shipped name, module:attribute or file.py:attribute"
+            )
+        unknown = set(config.getoption("--splash-clause")) - all_clauses().keys()
+        if unknown:
+            raise pytest.UsageError(f"--splash-clause: no such clauses {sorted(unknown)}")
         try:
             adapter = load(impl)
-            description = adapter.describe()
+            description = described(adapter, impl)
             self.deviations: list[Deviation] = (
                 []
                 if config.getoption("--splash-no-expectations")
@@ -74,6 +80,23 @@ class Session:
         self.seed = int(config.getoption("--splash-seed"))
 
 
+def described(adapter: Adapter, impl: str) -> Description:
+    """What an adapter declares.
+
+    Raises:
+      AdapterError: ``describe()`` raises or returns something else.
+    """
+    try:
+        description = adapter.describe()
+    except Exception as error:
+        raise AdapterError(f"{impl!r}: describe() raises {type(error).__name__}: {error}") from error
+    if not isinstance(description, Description):
+        raise AdapterError(
+            f"{impl!r}: describe() must return a Description, not {type(description).__name__}"
+        )
+    return description
+
+
 SESSION = pytest.StashKey[Session]()
 
 
@@ -82,6 +105,18 @@ def session_of(config: pytest.Config) -> Session:
     if SESSION not in config.stash:
         config.stash[SESSION] = Session(config)
     return config.stash[SESSION]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A wrong implementation or clause is one error before anything runs."""
+    if session.config.getoption("--splash-impl"):
+        session_of(session.config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Checks without an implementation cannot run."""
+    if any(isinstance(item, CheckItem) for item in items):
+        session_of(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -115,7 +150,7 @@ class CheckItem(pytest.Item):
         # Heavy checks of one domain draw the same problems: in one process they share their kernels.
         group = check.domain.group if check.heavy else check.name
         self.add_marker(pytest.mark.xdist_group(group))
-        self.keywords[check.clause_id] = True
+        self.extra_keyword_matches.add(check.clause_id)  # for -k
 
     def runtest(self) -> None:
         """Runs the check and turns its verdict into pytest's."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance import checks
+from conformance.domain import Domain, acceptable
 from conformance.judge import CHECKS
 from conformance.problem import Problem
 from conformance.regimes import REGIMES
@@ -69,6 +70,20 @@ def read(path: Path) -> Finding:
     if regime not in REGIMES:
         raise ReplayError(f"{path}: unknown regime {regime!r}")
     return finding
+
+
+def not_applicable(finding: Finding, subject: Subject) -> str:
+    """Why an implementation cannot be judged by a finding ("" if it can)."""
+    check = CHECKS[finding.check]
+    missing = check.missing(subject)
+    if missing:
+        return f"does not declare {', '.join(missing)}"
+    problem, description = Problem.from_json(finding.problem), subject.description
+    if isinstance(check.domain, Domain) and not acceptable(
+        problem, description, check.domain.kernel
+    ):
+        return "cannot be given this problem (features or block sizes)"
+    return ""
 
 
 def run(finding: Finding, subject: Subject) -> Finding | None:

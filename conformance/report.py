@@ -71,7 +71,7 @@ class Run:
     @property
     def exit_code(self) -> int:
         """0 conforms, 1 violation, 2 harness or adapter error, 3 stale expectation."""
-        if self.errors or any(o.status == "error" for o in self.outcomes):
+        if self.errors or not self.complete or any(o.status == "error" for o in self.outcomes):
             return 2
         if any(o.status == "violates" for o in self.outcomes):
             return 1

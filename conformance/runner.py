@@ -153,13 +153,23 @@ def execute(
         run.complete = False
     elif code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) and not run.errors:
         run.errors.append("pytest could not run the checks, see above")
+    elif not run.outcomes and not run.errors:
+        run.errors.append("no check was run")
     order = {module: n for n, module in enumerate(checks.MODULES)}
     run.outcomes.sort(key=lambda o: (o.chapter, order.get(o.check, 0), _number(o.clause)))
     run.seconds = time.perf_counter() - start
+    try:
+        save_findings(run, failures)
+    except OSError as error:
+        run.errors.append(f"replay files cannot be written: {error}")
+
+
+def save_findings(run: Run, folder: Path) -> None:
+    """Writes a replay file for every finding that is more than a figure."""
     for outcome in run.outcomes:
         for n, finding in enumerate(outcome.findings):
             if finding.kind != "quality":
-                path = save(finding, failures, run.implementation, run.version)
+                path = save(finding, folder, run.implementation, run.version)
                 run.replays[outcome.check, n] = _relative(path)
 
 
