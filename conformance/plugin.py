@@ -89,7 +89,9 @@ def described(adapter: Adapter, impl: str) -> Description:
     try:
         description = adapter.describe()
     except Exception as error:
-        raise AdapterError(f"{impl!r}: describe() raises {type(error).__name__}: {error}") from error
+        raise AdapterError(
+            f"{impl!r}: describe() raises {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(description, Description):
         raise AdapterError(
             f"{impl!r}: describe() must return a Description, not {type(description).__name__}"
