@@ -1,6 +1,7 @@
 """Where kernels run: the one setting that all adapters of JAX kernels read.
 
-``splash-conformance run IMPL --device tpu`` runs the compiled kernels of a TPU host, ``cpu`` runs them in interpret mode.
+``splash-conformance run IMPL --device tpu`` runs the compiled kernels of a TPU host, ``cpu`` runs
+them in interpret mode, ``auto`` takes a TPU if the host has one. The TPU path has not been run.
 The setting is an environment variable, so that worker processes inherit it.
 """
 

@@ -18,8 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.adapter import Forward, Gradients, Inputs
+from conformance.adapters.pallas_common import ON_TPU
 from conformance.mask_json import expr_to_json
 from conformance.problem import Problem
+
+#: Compiles a quarter faster; the arrays are too small for faster code to matter.
+QUICK = {"xla_backend_optimization_level": 0}
 
 #: Arrays of one call: q, k, v, segment ids (q, kv) or None, sinks or None.
 Arrays = tuple[Any, Any, Any, Any, Any]
@@ -63,7 +67,7 @@ class Kernel:
         """The same over the devices of a ring, every array in shards along its sequence."""
         mesh = jax.sharding.Mesh(np.array(jax.devices()[: self.ring]), ("ring",))
         spec = jax.sharding.PartitionSpec
-        rows = spec(None, "ring", None)
+        rows = spec(None, "ring")  # of arrays and of residuals
         keys = spec("ring", None) if k.ndim == 2 else rows
         ids_spec = None if ids is None else type(ids)(spec("ring"), spec("ring"))
 
@@ -92,7 +96,7 @@ def _parts(result: Any) -> tuple[Any, Any, Any]:
     output, residuals = result
     if isinstance(residuals, dict):
         return output, residuals["logsumexp"], residuals["max_logits"]
-    return output, residuals[0], None
+    return output, residuals[0], residuals[1] if len(residuals) > 1 else None
 
 
 @cache
@@ -112,13 +116,12 @@ def _program(kernel: Kernel, kind: str) -> Any:
         cotangents = (d_out, d_lse) if kernel.residuals else d_out
         return jax.vjp(differentiable, q, k, v, sinks)[1](cotangents)
 
-    return jax.jit(
-        {
-            "forward": forward,
-            "batch": jax.vmap(forward, in_axes=(None, 0)),
-            "gradients": gradients,
-        }[kind]
-    )
+    kinds = {
+        "forward": forward,
+        "batch": jax.vmap(forward, in_axes=(None, 0)),
+        "gradients": gradients,
+    }
+    return jax.jit(kinds[kind], compiler_options=None if ON_TPU else QUICK)
 
 
 def to_arrays(inputs: Inputs, dtype: str) -> Arrays:

@@ -77,21 +77,20 @@ def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
       q_len, kv_len: tokens.
     """
     shape = (q_len, kv_len)
-    match expr:
-        case Full():
-            return lib.FullMask(shape)
-        case Causal():
-            return lib.CausalMask(shape, offset=expr.offset)
-        case Local():
-            return lib.LocalMask(shape, (expr.left, expr.right), offset=expr.offset)
-        case ChunkedCausal() if hasattr(lib, "ChunkedCausalMask"):
-            return lib.ChunkedCausalMask(shape, chunk_size=expr.chunk_size)
-        case Dense():
-            return lib.NumpyMask(expr.array)
-        case And() | Or():
-            left = library_mask(lib, expr.left, q_len, kv_len)
-            right = library_mask(lib, expr.right, q_len, kv_len)
-            return left & right if isinstance(expr, And) else left | right
+    if isinstance(expr, Full):
+        return lib.FullMask(shape)
+    if isinstance(expr, Causal):
+        return lib.CausalMask(shape, offset=expr.offset)
+    if isinstance(expr, Local):
+        return lib.LocalMask(shape, (expr.left, expr.right), offset=expr.offset)
+    if isinstance(expr, ChunkedCausal) and hasattr(lib, "ChunkedCausalMask"):
+        return lib.ChunkedCausalMask(shape, chunk_size=expr.chunk_size)
+    if isinstance(expr, Dense):
+        return lib.NumpyMask(expr.array)
+    if isinstance(expr, (And, Or)):
+        left = library_mask(lib, expr.left, q_len, kv_len)
+        right = library_mask(lib, expr.right, q_len, kv_len)
+        return left & right if isinstance(expr, And) else left | right
     return lib.NumpyMask(Mask(expr, q_len, kv_len).dense())
 
 

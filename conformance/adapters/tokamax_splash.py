@@ -23,12 +23,7 @@ from tokamax._src.ops.experimental.tpu.splash_attention import (
 )
 
 from conformance.adapter import Description
-from conformance.adapters.pallas_common import (
-    evaluate_mask_function,
-    library_mask,
-    plain,
-    share,
-)
+from conformance.adapters.pallas_common import evaluate_mask_function, plain, share
 from conformance.adapters.pallas_trace import (
     BlockAxes,
     KernelTrace,
@@ -36,11 +31,16 @@ from conformance.adapters.pallas_trace import (
     schedule_from_trace,
     trace_program,
 )
+from conformance.adapters.tokamax_numerics import (
+    DEFAULT_MASK_VALUE,
+    NUMERIC_FEATURES,
+    NUMERIC_OPTIONS,
+    TokamaxNumerics,
+)
 from conformance.problem import Problem
 from reference.blocks import FULL, Int32
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, IntArray, downcast
-from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard, every_shard
 
@@ -54,27 +54,17 @@ FEATURES = frozenset(
 )  # fmt: skip
 
 #: Values of the implementation options, the default first.
-OPTIONS: dict[str, tuple[Any, ...]] = {"dq_reduction_steps": (None, 3), "mqa": (False, True)}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "dq_reduction_steps": (None, 3),
+    "mqa": (False, True),
+    **NUMERIC_OPTIONS,
+}
 
 HEAD_DIM = 128
 
 
-class PreparedTokamax:
+class PreparedTokamax(TokamaxNumerics):
     """One problem; every method does its own work when it is called."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-    def mask(self, head: int) -> Any:
-        """The library's mask object, one for all heads."""
-        problem = self.problem
-        return library_mask(mask_lib, problem.masks[0], problem.q_len, problem.kv_len)
-
-    def dense_mask(self, shard: Shard) -> Bool:
-        """The values that a dynamic mask takes on one shard, ``[q_len, kv_len]``."""
-        problem = self.problem
-        rows = np.split(problem.head_masks[0].dense(), problem.shards.q, axis=0)[shard.q]
-        return np.split(rows, problem.shards.kv, axis=1)[shard.kv]
 
     def mask_info(self, direction: Direction) -> FlatMaskInfo:
         """The arrays that the library compiles, for all shards; absent ones written out."""
@@ -162,35 +152,6 @@ class PreparedTokamax:
             num_active_blocks=join("num_active_blocks").astype(np.int32),
             partial_mask_blocks=join("partial_mask_blocks").astype(np.bool_),
         )
-
-    @property
-    def reduction_steps(self) -> int | None:
-        """Slots that dq is summed up in; one a kv block if None."""
-        steps: int | None = self.problem.option("dq_reduction_steps")
-        return steps
-
-    @property
-    def mqa(self) -> bool:
-        """Whether the kernel for a single key/value head is used."""
-        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
-
-    def config(self, direction: Direction) -> Any:
-        """Configuration of the kernel; backward block sizes only if they are wanted."""
-        blocks = self.problem.blocks
-        sizes: dict[str, Any] = {
-            "block_q": blocks.q,
-            "block_kv": blocks.kv,
-            "block_kv_compute": blocks.kv_compute,
-        }
-        if direction == "dkv":
-            q, kv = blocks.of("dkv")
-            sizes |= {
-                "block_q_dkv": q,
-                "block_kv_dkv": kv,
-                "block_kv_dkv_compute": blocks.kv_dkv_compute,
-                "dq_reduction_steps": self.reduction_steps,
-            }
-        return kernel_lib.SplashConfig(**sizes)
 
     def shard_kernel(self, direction: Direction, shard: Shard, mask: Any = None) -> Any:
         """The kernel that one device runs: its arrays split as ``shard_map`` and the ring do.
@@ -303,16 +264,17 @@ class TokamaxAdapter:
 
     def describe(self) -> Description:
         """What the installed release offers."""
-        features = set(FEATURES)
+        features = FEATURES | NUMERIC_FEATURES
         if hasattr(mask_lib, "ChunkedCausalMask"):
-            features.add("mask:chunked_causal")
+            features |= {"mask:chunked_causal"}
         return Description(
             name="tokamax",
             version=version("tokamax"),
-            features=frozenset(features),
+            features=features,
             directions=("fwd", "dkv"),
             kernel_block_multiples=(128, 128),
             options=OPTIONS,
+            empty_logsumexp=DEFAULT_MASK_VALUE,
         )
 
     def prepare(self, problem: Problem) -> PreparedTokamax:
