@@ -246,6 +246,7 @@ class NumericDomain:
       where: a further condition that problems must meet.
       extreme_sinks: whether sinks are far from the logits (True), near them (False), or either (None).
       offers_option: name of an option that the implementation must have.
+      broad: the domain holds every feature: it is searched although that takes new kernels.
       group: checks of one group run in one process, where they share compiled kernels.
     """
 
@@ -256,6 +257,7 @@ class NumericDomain:
     where: Callable[[Problem], bool] | None = None
     extreme_sinks: bool | None = None
     offers_option: str | None = None
+    broad: bool = False
     group: str = "numerics-forward"
 
     #: Numerical problems are always searched, not only fixed ones.

@@ -14,6 +14,9 @@ from reference.masks import Expr
 
 INF = float("inf")
 
+#: Which kernels the checks of a group run.
+PASSES = {"numerics-forward": "f", "numerics-residuals": "r", "numerics-backward": "b"}
+
 
 @dataclass(frozen=True)
 class NumericVector:
@@ -28,6 +31,8 @@ class NumericVector:
       segments: name of a pattern of `SEGMENTS` ("" for none).
       sinks: one a head; None for none.
       options: repeat the problem for every value of every option but the defaults.
+      passes: which kernels try it: ``f`` forward, ``r`` with residuals, ``b`` backward; every mask may need
+        kernels of its own.
     """
 
     name: str
@@ -39,6 +44,7 @@ class NumericVector:
     sinks: tuple[float, ...] | None = None
     options: bool = False
     seed: int = 0
+    passes: str = "frb"
 
     def build(self, description: Description) -> Problem:
         """The problem for an implementation."""
@@ -69,32 +75,32 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("plain-causal-signed", "gradients", "plain", "causal", options=True),
     _v("plain-full-flat", "a key too few or too many", "plain", "full", regime="flat"),
     _v("plain-rising", "accumulator not rescaled", "plain", "full", regime="rising", options=True),
-    _v("plain-falling", "later blocks not scaled down", "plain", "2a 22", regime="falling"),
+    _v("plain-falling", "later blocks not scaled down", "plain", "2a 22", regime="falling", passes="f"),
     _v("plain-low", "maximum starts at 0", "plain", "causal", regime="low"),
-    _v("plain-window", "window edges", "plain", "window", regime="flat"),
-    _v("plain-stored", "wrong mask block", "plain", "rs ta", regime="flat"),
-    _v("plain-full-and-partial", "mask block of a full block", "plain", "2r s2", regime="flat"),
-    _v("plain-full-and-empty", "wrong mask block", "plain", "2a 02", regime="flat"),
+    _v("plain-window", "window edges", "plain", "window", regime="flat", passes="f"),
+    _v("plain-stored", "wrong mask block", "plain", "rs ta", regime="flat", passes="fb"),
+    _v("plain-full-and-partial", "mask block of a full block", "plain", "2r s2", regime="flat", passes="f"),
+    _v("plain-full-and-empty", "wrong mask block", "plain", "2a 02", regime="flat", passes="f"),
     _v("plain-empty-column", "keys that nobody sees", "plain", "20 a0"),
     _v("oblong-empty-column", "keys that nobody sees", "oblong", "20a r02", regime="flat"),
-    _v("oblong-corners", "block edges", "oblong", "2bc d0e", regime="flat"),
+    _v("oblong-corners", "block edges", "oblong", "2bc d0e", regime="flat", passes="f"),
     _v("single-key", "logit gradient of a row with one key", "plain", "b0 0c", regime="signed"),
-    _v("leading-hidden", "forgets what was masked at first", "plain", "22 02", regime="leading"),
+    _v("leading-hidden", "forgets what was masked at first", "plain", "22 02", regime="leading", passes="f"),
     _v("positive", "sums of low precision", "plain", "full", regime="positive"),
     _v("cancelling", "products of low precision", "plain", "causal", regime="cancelling"),
     _v("representable", "products of low precision", "plain", "full", regime="representable"),
     _v("huge", "exponential overflows", "plain", "causal", regime="huge"),
-    _v("huge-stored", "exponential overflows", "plain", "r2 at", regime="huge"),
+    _v("huge-stored", "exponential overflows", "plain", "r2 at", regime="huge", passes="f"),
     _v("sentinel", "logits below a stand-in for hidden pairs", "plain", "causal", regime="sentinel"),
     _v("float-edge", "logits below a stand-in for hidden pairs", "plain", "causal", regime="float_edge"),
     # Rows that see nothing.
-    _v("empty-rows", "rows that see nothing", "plain", "i2 ja", regime="leading"),
-    _v("late-causal", "rows that see nothing", "plain", "late_causal"),
-    _v("empty-first-q-block", "q block that sees nothing", "plain", "00 2a"),
-    _v("empty-last-q-block", "q block that sees nothing", "plain", "a0 00"),
+    _v("empty-rows", "rows that see nothing", "plain", "i2 ja", regime="leading", passes="fr"),
+    _v("late-causal", "rows that see nothing", "plain", "late_causal", passes="f"),
+    _v("empty-first-q-block", "q block that sees nothing", "plain", "00 2a", passes="frb"),
+    _v("empty-last-q-block", "q block that sees nothing", "plain", "a0 00", passes="f"),
     _v("empty-last-q-block-large-dkv", "empty rows inside a larger backward block", "large_backward", "a0 00"),
-    _v("empty-first-q-block-large-dkv", "empty rows inside a larger backward block", "large_both", "00 2a"),
-    _v("empty-rows-large-forward", "empty rows inside a larger block", "large_forward", "02 j0"),
+    _v("empty-first-q-block-large-dkv", "empty rows inside a larger backward block", "large_both", "00 2a", passes="b"),
+    _v("empty-rows-large-forward", "empty rows inside a larger block", "large_forward", "02 j0", passes="fb"),
     _v("segments-empty-rows", "rows that see nothing", "segments", "causal", segments="disjoint_tail"),
     _v("segments-empty-block", "q block that sees nothing", "segments", "full", segments="foreign_block"),
     _v("segments-empty-block-large", "empty rows inside a larger block", "segments-blocks", "2a 22", segments="foreign_block"),
@@ -103,16 +109,16 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("gqa", "wrong head map", "gqa", "causal"),
     _v("gqa-flat", "wrong head map", "gqa", "full", regime="flat"),
     _v("mqa", "wrong head map", "mqa", "causal"),
-    _v("two-masks", "mask of another head", "plain", "causal", "full", regime="flat"),
-    _v("two-masks-stored", "mask of another head", "plain", "2r a2", "s0 t2", regime="tilted"),
-    _v("gqa-masks", "mask of another head", "gqa", "causal", "full", "2r a2", "causal"),
+    _v("two-masks", "mask of another head", "plain", "causal", "full", regime="flat", passes="f"),
+    _v("two-masks-stored", "mask of another head", "plain", "2r a2", "s0 t2", regime="tilted", passes="fb"),
+    _v("gqa-masks", "mask of another head", "gqa", "causal", "full", "2r a2", "causal", passes="f"),
     # Segment ids.
     _v("segments", "compared with <=", "segments", "full", regime="flat", segments="ascending"),
     _v("segments-descending", "compared with >=", "segments", "causal", regime="flat", segments="descending"),
-    _v("segments-repeating", "compared in order", "segments", "full", segments="repeating"),
-    _v("segments-padding", "id 0 means padding", "segments", "2a 22", segments="padding"),
-    _v("segments-negative", "negative ids mean padding", "segments", "full", segments="negative"),
-    _v("segments-tilted", "hidden keys leak", "segments", "full", regime="tilted", segments="ascending"),
+    _v("segments-repeating", "compared in order", "segments", "full", segments="repeating", passes="fr"),
+    _v("segments-padding", "id 0 means padding", "segments", "2a 22", segments="padding", passes="f"),
+    _v("segments-negative", "negative ids mean padding", "segments", "full", segments="negative", passes="f"),
+    _v("segments-tilted", "hidden keys leak", "segments", "full", regime="tilted", segments="ascending", passes="f"),
     # Soft cap.
     _v("cap", "cap after the mask", "cap", "causal", regime="flat"),
     _v("cap-signed", "derivative of the cap", "cap", "2a r2"),
@@ -169,7 +175,7 @@ def numeric_vectors(
         return
     names = {item.name for item in domain.pool(description)}
     for item in VECTORS:
-        if item.signature not in names:
+        if item.signature not in names or PASSES.get(domain.group, "") not in item.passes:
             continue
         if len(item.masks) > 1 and not description.offers("per_head_masks"):
             continue

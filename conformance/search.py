@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, Phase, Verbosity
 
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, mark
+from conformance.foreign.errors import NotTried
 from conformance.judge import Check, Measure, Violation
 from conformance.numeric_domain import NumericDomain
 from conformance.numeric_vectors import NumericVector, numeric_vectors
 from conformance.problem import Problem
-from conformance.subject import Crash, Subject
+from conformance.subject import HANG, Crash, Subject
 from conformance.vectors import Vector, vectors
 from conformance.verdict import Finding, Kind, Outcome, Status
 
@@ -29,13 +30,15 @@ class Profile:
     Attributes:
       examples: problems a check draws.
       heavy_examples: problems a check that builds kernels draws.
-      numeric_examples: problems a check of numerical results draws.
+      broad_examples: problems a check of numerical results draws whose domain holds every feature.
+      numeric_examples: problems any other check of numerical results draws.
       shrinks: further problems tried to make a failing one smaller (a quarter for heavy checks).
       variants: try fixed problems in every layout and shrink option.
     """
 
     examples: int
     heavy_examples: int
+    broad_examples: int
     numeric_examples: int
     shrinks: int
     variants: bool
@@ -43,13 +46,17 @@ class Profile:
 
 PROFILES: dict[str, Profile] = {
     "quick": Profile(
-        examples=60, heavy_examples=12, numeric_examples=3, shrinks=200, variants=False
+        examples=60, heavy_examples=12, broad_examples=8, numeric_examples=0, shrinks=200, variants=False
     ),
-    "ci": Profile(examples=300, heavy_examples=60, numeric_examples=20, shrinks=400, variants=True),
+    "ci": Profile(examples=300, heavy_examples=60, broad_examples=40, numeric_examples=6, shrinks=400, variants=True),
     "deep": Profile(
-        examples=2000, heavy_examples=300, numeric_examples=100, shrinks=1000, variants=True
+        examples=2000, heavy_examples=300, broad_examples=300, numeric_examples=40, shrinks=1000, variants=True
     ),
 }
+
+
+#: A check in which the implementation has ended this many processes tries nothing more.
+LOSSES = 2 * HANG
 
 
 class _Found(Exception):
@@ -101,17 +108,26 @@ class _Search:
         self.subject = subject
         self.examples = profile.heavy_examples if check.heavy else profile.examples
         if isinstance(check.domain, NumericDomain):
-            self.examples = profile.numeric_examples
+            broad = check.domain.broad
+            self.examples = profile.broad_examples if broad else profile.numeric_examples
         self.shrinks = profile.shrinks // 4 if check.heavy else profile.shrinks
         self.variants = profile.variants
         self.deviations = deviations
         self.seen: dict[str, Finding | None] = {}
         self.left = 0
+        self.losses = subject.losses + LOSSES
+        self.not_tried = ""
 
     def look(self, problem: Problem, vector: str = "") -> Finding | None:
-        """Evaluates a problem once."""
+        """Evaluates a problem once; nothing more is evaluated after too many lost processes."""
         if problem.key not in self.seen:
-            found = evaluate(self.check, self.subject, problem, vector)
+            if self.subject.losses >= self.losses:
+                return None
+            try:
+                found = evaluate(self.check, self.subject, problem, vector)
+            except NotTried as reason:
+                self.not_tried = str(reason)
+                return None
             if found is not None:
                 found = mark(found, problem, self.deviations)
             self.seen[problem.key] = found
@@ -124,7 +140,7 @@ class _Search:
 
     def hunt(self, kind: Kind, seed: int) -> None:
         """Draws problems, and shrinks the first one that fails in the given way."""
-        if self.check.domain.only:
+        if self.check.domain.only or self.examples < 1:
             return
         self.left = self.examples
         failing = False
@@ -247,6 +263,8 @@ def run_check(
     outcome.status = _status(outcome)
     if not search.seen:
         outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
+    if search.not_tried and outcome.status != "violates":
+        outcome.status, outcome.reason = "error", search.not_tried
     outcome.seconds = time.perf_counter() - start
     return outcome
 

@@ -129,7 +129,11 @@ def check_unseen_keys_have_no_gradient(subject: Subject, problem: Problem) -> No
         same_bits(name, array, np.zeros_like(array), problem, rows=rows, note=note)
 
 
-@judges("BWD-11", NumericDomain(signatures=ALONE, group=GROUP), heavy=True)
+@judges(
+    "BWD-11",
+    NumericDomain(signatures=ALONE, regimes=("signed", "rising"), group=GROUP),
+    heavy=True,
+)
 def check_fused_and_split(subject: Subject, problem: Problem) -> None:
     """dq, dk and dv with every value of every option, the choice of kernel among them."""
     for options in ((), *with_options(subject.description)):
@@ -152,7 +156,11 @@ def other_blocks(problem: Problem) -> list[BlockSizes]:
     ]  # fmt: skip
 
 
-@judges("BWD-12", NumericDomain(signatures=("plain",), group=GROUP), heavy=True)
+@judges(
+    "BWD-12",
+    NumericDomain(signatures=("plain",), regimes=("rising",), group=GROUP),
+    heavy=True,
+)
 def check_block_sizes_of_directions(subject: Subject, problem: Problem) -> None:
     """Different block sizes forward, in dkv and in dq."""
     for sizes in other_blocks(problem):

@@ -29,7 +29,7 @@ from reference.attention import kv_head_of
 from reference.blocks import EMPTY, FULL, PARTIAL, labels
 from reference.flat import FlatMaskInfo
 from reference.mask_info import GridMaskInfo
-from reference.masks import Bool
+from reference.masks import Bool, Causal
 from reference.outputs import unwritten
 from reference.sharding import Shard
 
@@ -128,7 +128,9 @@ def other_blocks(problem: Problem) -> Iterator[tuple[str, Problem]]:
             yield f"{name}, block_kv_compute={kv}" if split else name, problem.but(blocks=sizes)
 
 
-@judges("FWD-12", NumericDomain(signatures=("plain",)), heavy=True)
+@judges(
+    "FWD-12", NumericDomain(signatures=("plain",), regimes=("rising", "falling")), heavy=True
+)
 def check_block_sizes_do_not_matter(subject: Subject, problem: Problem) -> None:
     """Every block size that fits, with blocks whole and in parts."""
     for name, other in other_blocks(problem):
@@ -253,7 +255,9 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "FWD-16",
-    NumericDomain(allows=frozenset({"segment_ids"}), signatures=("plain", "segments")),
+    NumericDomain(
+        allows=frozenset({"segment_ids"}), signatures=("plain", "segments"), regimes=("signed", "tilted")
+    ),
     heavy=True,
 )
 def check_batch(subject: Subject, problem: Problem) -> None:
@@ -406,7 +410,12 @@ def check_logits_below_a_sentinel(subject: Subject, problem: Problem) -> None:
     compare("output", found.output, expected.output, expected.budget.output, problem)
 
 
-@judges("FWD-25", NumericDomain(signatures=("plain",), regimes=("signed", "flat", "rising")), heavy=True)
+def is_causal(problem: Problem) -> bool:
+    """Whether all masks are causal."""
+    return all(mask == Causal() for mask in problem.masks)
+
+
+@judges("FWD-25", NumericDomain(signatures=("plain",), regimes=("signed",), where=is_causal), heavy=True)
 def check_head_dimensions(subject: Subject, problem: Problem) -> None:
     """64, 96, 128 and 192: right, or refused with an error that names the head dimension."""
     for dim in (64, 96, 128, 192):

@@ -52,7 +52,7 @@ def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
     forward_matches(subject, problem)
 
 
-@judges("NUM-3", NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling), heavy=True)
+@judges("NUM-3", NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling, broad=True), heavy=True)
 def check_forward_budgets(subject: Subject, problem: Problem) -> None:
     """The output, and the residuals that are declared, with features alone and in pairs."""
     if subject.description.offers("residuals"):
@@ -62,7 +62,9 @@ def check_forward_budgets(subject: Subject, problem: Problem) -> None:
 
 
 @judges(
-    "NUM-4", NumericDomain(allows=FEATURES, where=is_telling, group="numerics-backward"), heavy=True
+    "NUM-4",
+    NumericDomain(allows=FEATURES, where=is_telling, broad=True, group="numerics-backward"),
+    heavy=True,
 )
 def check_gradient_budgets(subject: Subject, problem: Problem) -> None:
     """All gradients, with features alone and in pairs."""

@@ -52,7 +52,7 @@ def shards_look_different(problem: Problem) -> bool:
     return all(not (parts[a] == parts[b]).all() for a in range(size) for b in range(a))
 
 
-@judges("RING-1", ring(), heavy=True)
+@judges("RING-1", ring(broad=True), heavy=True)
 def check_ring_computes_attention(subject: Subject, problem: Problem) -> None:
     """Rings of every size that there is."""
     forward_matches(subject, problem)
@@ -174,7 +174,7 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
 @judges(
     "RING-13",
     ring(allows=("segment_ids", "mqa", "head_dim_v", "soft_cap", "sinks", "bfloat16", "blocks", "options"),
-         regimes=MODERATE),
+         regimes=MODERATE, broad=True),
     heavy=True,
 )  # fmt: skip
 def check_ring_gradients(subject: Subject, problem: Problem) -> None:
