@@ -208,7 +208,7 @@ class Description:
 
 
 #: A change of compiled arrays, for clauses about what a kernel must ignore.
-Edit = Callable[[GridMaskInfo | FlatMaskInfo], GridMaskInfo | FlatMaskInfo]
+Edit = Callable[["GridMaskInfo | FlatMaskInfo"], "GridMaskInfo | FlatMaskInfo"]
 
 
 class MaskObject(Protocol):

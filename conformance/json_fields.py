@@ -26,7 +26,7 @@ def positive(value: Any, name: str) -> int:
 
 def number(value: Any, name: str) -> float:
     """Any number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} must be a number, got {value!r:.60}")
     return float(value)
 
@@ -54,7 +54,7 @@ def tuple_of(reader: Reader) -> Reader:
     """A list as a tuple, every item read by ``reader``."""
 
     def read(value: Any, name: str) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, (list, tuple)):
             raise ValueError(f"{name} must be a list, got {value!r:.60}")
         return tuple(reader(item, f"{name}[{n}]") for n, item in enumerate(value))
 

@@ -14,30 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.domain import Domain
+from conformance.foreign.errors import Fatal, NotTried
 from conformance.numeric_domain import NumericDomain
 from conformance.problem import Problem
 from conformance.subject import Subject
+from conformance.violation import Violation as Violation
 from spec import Clause, clause
-
-
-class Violation(Exception):
-    """An implementation contradicts a clause on one problem.
-
-    Attributes:
-      where: array, direction, shard and place of the first difference.
-      expected, actual: what the clause asks for and what was found, as text.
-      differing: number of places that differ, of how many.
-    """
-
-    def __init__(
-        self, where: str, expected: object, actual: object, differing: tuple[int, int] | None = None
-    ) -> None:
-        self.where = where
-        self.expected = str(expected)
-        self.actual = str(actual)
-        self.differing = differing
-        count = f" ({differing[0]} of {differing[1]} differ)" if differing else ""
-        super().__init__(f"{where}: expected {self.expected}, got {self.actual}{count}")
 
 
 @dataclass(frozen=True)
@@ -177,8 +159,10 @@ def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> No
     wanted = f"an error that names {' or '.join(names)}"
     try:
         result = call()
-    except (KeyboardInterrupt, MemoryError):
+    except (KeyboardInterrupt, MemoryError, NotTried, Violation):
         raise
+    except Fatal as error:  # whatever its message says
+        raise Violation(where, wanted, str(error)) from error
     except BaseException as error:
         message = str(error).lower()
         if not any(name.lower() in message for name in names):

@@ -153,30 +153,25 @@ def expr_to_json(expr: Expr) -> JsonObject:
     Raises:
       ValueError: an expression class of somebody else, which has no JSON form.
     """
-    match expr:
-        case Full():
-            return {"kind": "full"}
-        case Causal():
-            return {"kind": "causal", "offset": expr.offset}
-        case Local():
-            return {"kind": "local", "left": expr.left, "right": expr.right, "offset": expr.offset}
-        case ChunkedCausal():
-            return {"kind": "chunked_causal", "chunk_size": expr.chunk_size}
-        case Dense():
-            rows = ["".join("01"[int(v)] for v in row) for row in expr.array]
-            return {"kind": "dense", "rows": rows}
-        case Blocks():
-            sizes = {"block_q": expr.block_q, "block_kv": expr.block_kv}
-            return {"kind": "blocks", "rows": list(expr.rows), **sizes}
-        case Random():
-            return {"kind": "random", "density": expr.density, "seed": expr.seed}
-        case And() | Or():
-            kind = "and" if isinstance(expr, And) else "or"
-            return {
-                "kind": kind,
-                "left": expr_to_json(expr.left),
-                "right": expr_to_json(expr.right),
-            }
+    if isinstance(expr, Full):
+        return {"kind": "full"}
+    if isinstance(expr, Causal):
+        return {"kind": "causal", "offset": expr.offset}
+    if isinstance(expr, Local):
+        return {"kind": "local", "left": expr.left, "right": expr.right, "offset": expr.offset}
+    if isinstance(expr, ChunkedCausal):
+        return {"kind": "chunked_causal", "chunk_size": expr.chunk_size}
+    if isinstance(expr, Dense):
+        rows = ["".join("01"[int(v)] for v in row) for row in expr.array]
+        return {"kind": "dense", "rows": rows}
+    if isinstance(expr, Blocks):
+        sizes = {"block_q": expr.block_q, "block_kv": expr.block_kv}
+        return {"kind": "blocks", "rows": list(expr.rows), **sizes}
+    if isinstance(expr, Random):
+        return {"kind": "random", "density": expr.density, "seed": expr.seed}
+    if isinstance(expr, (And, Or)):
+        kind = "and" if isinstance(expr, And) else "or"
+        return {"kind": kind, "left": expr_to_json(expr.left), "right": expr_to_json(expr.right)}
     raise ValueError(f"mask expression {type(expr).__name__} has no JSON form")
 
 

@@ -8,8 +8,11 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from conformance.adapter import Adapter, Description, Forward, Gradients
+from conformance.answers import FORMS
+from conformance.foreign.errors import Elsewhere, Fatal, NotTried, TimedOut
 from conformance.problem import Problem
 from conformance.regimes import Cotangent, d_logsumexp, d_out, inputs
+from conformance.violation import Violation
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.schedule import Schedule
@@ -19,6 +22,12 @@ T = TypeVar("T")
 
 #: Arrays that a kernel returned are kept for this many calls.
 KEEP_RESULTS = 256
+
+#: Methods that a declared feature promises.
+PROMISED = frozenset(FORMS) - {"arithmetic"} | {"mask"}
+
+#: What a hang costs compared with a process that ends itself, see `Subject.losses`.
+HANG = 6
 
 
 class Crash(Exception):
@@ -37,6 +46,8 @@ class Crash(Exception):
     @property
     def signature(self) -> str:
         """Error type and the place it came from: equal for crashes with one cause."""
+        if isinstance(self.error, Elsewhere):
+            return self.error.signature
         frames = traceback.extract_tb(self.error.__traceback__)
         place = f" in {frames[-1].name}" if frames else ""
         return f"{type(self.error).__name__}{place}"
@@ -44,6 +55,8 @@ class Crash(Exception):
     @property
     def trace(self) -> str:
         """The end of the traceback, for reports."""
+        if isinstance(self.error, Elsewhere):
+            return self.error.trace
         frames = traceback.extract_tb(self.error.__traceback__)[-3:]
         return "".join(traceback.format_list(frames)) + describe_error(self.error)
 
@@ -54,15 +67,47 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}" if text else f"a bare {type(error).__name__}"
 
 
+class Fence:
+    """A prepared problem whose methods raise `Crash` or `Violation`, whatever the implementation does."""
+
+    def __init__(self, subject: Subject, prepared: Any) -> None:
+        self._subject = subject
+        self._prepared = prepared
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            found = getattr(self._prepared, name)
+        except AttributeError as error:
+            if name in PROMISED:
+                raise Crash(error, name) from error
+            raise
+        if not callable(found):
+            return found
+
+        def method(*arguments: Any, **keywords: Any) -> Any:
+            which = arguments[0] if arguments and isinstance(arguments[0], str) else ""
+            phase = f"{name}({which})" if which else name
+            answer = self._subject.call(phase, lambda: found(*arguments, **keywords))
+            if name in FORMS:
+                FORMS[name](answer, arguments)
+            return answer
+
+        return method
+
+
 class Subject:
     """Calls an adapter, keeps recent results and turns its exceptions into `Crash`.
 
     Checks that draw the same problems share these results, so that a kernel is built and traced once.
+
+    Attributes:
+      losses: processes that the implementation has ended, a hang counts as `HANG` of them.
     """
 
     def __init__(self, adapter: Adapter, description: Description, keep: int = 4096) -> None:
         self.adapter = adapter
         self.description = description
+        self.losses = 0
         self._keep = keep
         self._cache: OrderedDict[Hashable, Any] = OrderedDict()
         self._results: OrderedDict[Hashable, Any] = OrderedDict()
@@ -72,12 +117,16 @@ class Subject:
 
         Raises:
           Crash: it raised.
+          Violation: what it returned has not the promised form.
+          NotTried: it was not called.
         """
         try:
             return function()
-        except (KeyboardInterrupt, MemoryError, Crash):
+        except (KeyboardInterrupt, MemoryError, Crash, Violation, NotTried):
             raise
         except BaseException as error:
+            if isinstance(error, Fatal):
+                self.losses += HANG if isinstance(error, TimedOut) else 1
             raise Crash(error, phase) from error
 
     def _cached(self, key: Hashable, phase: str, function: Callable[[], T]) -> T:
@@ -96,19 +145,19 @@ class Subject:
         else:
             try:
                 cache[key] = self.call(phase, function)
-            except Crash as crash:
-                cache[key] = crash
+            except (Crash, Violation) as wrong:
+                cache[key] = wrong
             while len(cache) > keep:
                 cache.popitem(last=False)
         value: T = cache[key]
-        if isinstance(value, Crash):
+        if isinstance(value, (Crash, Violation)):
             raise value
         return value
 
     def prepare(self, problem: Problem) -> Any:
         """The prepared implementation of a problem."""
         return self._cached(
-            ("prepare", problem.key), "prepare", lambda: self.adapter.prepare(problem)
+            ("prepare", problem.key), "prepare", lambda: Fence(self, self.adapter.prepare(problem))
         )
 
     def directions(self, problem: Problem) -> tuple[Direction, ...]:
@@ -122,7 +171,7 @@ class Subject:
 
     def fresh(self, problem: Problem) -> Any:
         """Prepared anew, not from the results kept here."""
-        return self.call("prepare", lambda: self.adapter.prepare(problem))
+        return self.call("prepare", lambda: Fence(self, self.adapter.prepare(problem)))
 
     def mask_info(self, problem: Problem, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
         """The compiled arrays of a problem."""
@@ -148,13 +197,14 @@ class Subject:
         """The output for the arrays of a problem, with residuals if asked for."""
         prepared = self.prepare(problem)
         more = {"residuals": True} if residuals else {}
-        return self._kept(
+        found: Forward = self._kept(
             self._results,
             KEEP_RESULTS,
             ("forward", problem.key, residuals),
             "forward with residuals" if residuals else "forward",
             lambda: prepared.forward(inputs(problem), **more),
         )
+        return found
 
     def backward(
         self,
@@ -176,10 +226,11 @@ class Subject:
         more: dict[str, Any] = {"with_residuals": True} if with_residuals else {}
         if with_lse:
             more["d_logsumexp"] = d_logsumexp(problem)
-        return self._kept(
+        gradients: Gradients = self._kept(
             self._results,
             KEEP_RESULTS,
             ("backward", problem.key, kind, with_residuals, with_lse),
             "backward",
             lambda: prepared.backward(inputs(problem), d_out(problem, kind), **more),
         )
+        return gradients

@@ -91,7 +91,7 @@ class KernelEvaluator:
         """
         env: dict[Any, Any] = {}
         for variable, entry in zip(program.constvars, consts, strict=True):
-            env[variable] = entry if isinstance(entry, Value | Ref) else _constant(entry)
+            env[variable] = entry if isinstance(entry, (Value, Ref)) else _constant(entry)
         env.update(zip(program.invars, args, strict=True))
 
         def read(atom: Any) -> Any:

@@ -277,7 +277,7 @@ def place_of(shape: Shape, transforms: Sequence[Any], out_shape: Shape) -> Place
         size, stride = getattr(index, "size", None), getattr(index, "stride", 1)
         if start is index:
             sizes.append(None)
-        elif isinstance(size, int | np.integer):
+        elif isinstance(size, (int, np.integer)):
             sizes.append((int(size), int(stride)))
         else:  # a size that is known only at run time
             return Place(shape, out_shape, [None for _ in shape], None)

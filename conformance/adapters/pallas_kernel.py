@@ -283,7 +283,7 @@ def _grid(name: str, sizes: Sequence[Any], bounds: Sequence[Any]) -> tuple[int, 
     later = iter(bounds)
     grid = []
     for axis, size in enumerate(sizes):
-        if isinstance(size, int | np.integer):
+        if isinstance(size, (int, np.integer)):
             grid.append(int(size))
             continue
         bound = next(later).get()

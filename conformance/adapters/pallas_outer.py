@@ -111,7 +111,7 @@ def _calls_pallas(entry: Any) -> bool:
     """Whether any program among the parameters of an equation holds a Pallas call."""
     if isinstance(entry, dict):
         return any(_calls_pallas(part) for part in entry.values())
-    if isinstance(entry, tuple | list):
+    if isinstance(entry, (tuple, list)):
         return any(_calls_pallas(part) for part in entry)
     equations = getattr(entry, "eqns", None)
     if equations is None:

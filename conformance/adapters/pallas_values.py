@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 LIMIT = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Value:
     """One value of a kernel at every step.
 

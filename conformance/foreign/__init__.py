@@ -1,0 +1,1 @@
+"""Implementations that run in a process of their own, in this or in another Python interpreter."""
