@@ -21,9 +21,9 @@ from reference.sharding import Shard, every_shard, shard_masks
 
 LIBRARIES = [
     pytest.param(
-        name, marks=pytest.mark.skipif(find_spec(package) is None, reason=f"without {package}")
+        name, marks=[pytest.mark.skipif(find_spec(name) is None, reason=f"without {name}"), *marks]
     )
-    for name, package in (("jax", "jax"), ("tokamax", "tokamax"))
+    for name, marks in (("jax", []), ("tokamax", [pytest.mark.tokamax]))
 ]
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="without jax")
 needs_tokamax = pytest.mark.skipif(find_spec("tokamax") is None, reason="without tokamax")
@@ -240,6 +240,7 @@ class TestJax:
         assert fetch_counts(found.operands["k"], found.runs)[1] == 18
 
 
+@pytest.mark.tokamax
 @needs_tokamax
 class TestTokamax:
     def test_lists_have_the_meaning_of_the_reference(self) -> None:
