@@ -352,7 +352,8 @@ def combined_parts(parts: list[Forward], exacts: list[Exact], whole: Exact) -> t
     """Two or more calls over disjoint keys, joined through their residuals, and the budget of that (RES-7).
 
     With ``lse = log sum_b exp(lse_b)`` of the residuals as returned, the weights ``exp(lse_b - lse)`` sum to 1.
-    Each is off, relatively, by at most the errors of two logsumexp, and acts on the distance of its part from the whole.
+    Each is off, relatively, by at most the errors of two logsumexp, and acts on the distance of its part from
+    the whole.
 
     Args:
       parts: what the implementation returned for each set of keys.

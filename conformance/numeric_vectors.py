@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from conformance.adapter import Description
 from conformance.mask_json import Blocks
@@ -103,7 +104,8 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("empty-rows-large-forward", "empty rows inside a larger block", "large_forward", "02 j0", passes="fb"),
     _v("segments-empty-rows", "rows that see nothing", "segments", "causal", segments="disjoint_tail"),
     _v("segments-empty-block", "q block that sees nothing", "segments", "full", segments="foreign_block"),
-    _v("segments-empty-block-large", "empty rows inside a larger block", "segments-blocks", "2a 22", segments="foreign_block"),
+    _v("segments-empty-block-large", "empty rows inside a larger block", "segments-blocks", "2a 22",
+       segments="foreign_block"),
     _v("sinks-empty-rows", "rows that see only a sink", "sinks", "00 2a", sinks=(0.5, -1.0)),
     # Heads.
     _v("gqa", "wrong head map", "gqa", "causal"),
@@ -139,7 +141,8 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("large-forward", "other block sizes, keys in parts", "large_forward", "2a r2", regime="rising"),
     _v("large-both", "other block sizes backward", "large_both", "causal"),
     # Pairs of features.
-    _v("mixed-a", "pairs of features", "gqa-segments-cap-sinks", "causal", segments="repeating", sinks=(0.5, -1.0, 3.0, 0.0)),
+    _v("mixed-a", "pairs of features", "gqa-segments-cap-sinks", "causal",
+       segments="repeating", sinks=(0.5, -1.0, 3.0, 0.0)),
     _v("mixed-b", "pairs of features", "gqa-v-cap-sinks-bfloat16", "2a r2", sinks=(0.5, -1.0, 3.0, -INF)),
     _v("mixed-c", "pairs of features", "mqa-v-segments-bfloat16", "causal", segments="descending"),
     _v("mixed-d", "pairs of features", "mqa-cap-sinks", "causal", "full", sinks=(200.0, 0.5)),
@@ -180,7 +183,7 @@ def numeric_vectors(
         if len(item.masks) > 1 and not description.offers("per_head_masks"):
             continue
         problem = item.build(description)
-        variants = [()]
+        variants: list[tuple[tuple[str, Any], ...]] = [()]
         if item.options and domain.may("options") != "never":
             variants += list(with_options(description))
         for options in variants:

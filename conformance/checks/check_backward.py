@@ -6,23 +6,25 @@ Wherever an implementation leaves rows that see nothing undefined, the loss is o
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Gradients
+from conformance.adapter import Forward, Gradients
 from conformance.checks.check_forward import hidden_keys_changed, is_stored, skip_variants
 from conformance.compare import (
     arithmetic_of,
     compare,
     exact_backward,
     gradients_match,
+    rescales,
     same_bits,
 )
 from conformance.judge import Violation, expect, judges
 from conformance.numeric_domain import MODERATE, NumericDomain, with_options
 from conformance.problem import BlockSizes, Problem
-from conformance.regimes import bell, d_out, inputs, rounded, seeing_rows, visible
+from conformance.regimes import Cotangent, bell, d_out, inputs, rounded, seeing_rows, visible
 from conformance.subject import Crash, Subject
 from reference.attention import attend
 from reference.error_budget import forward_budget
@@ -233,15 +235,18 @@ def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
     for name in ("q", "k", "v"):
         array = getattr(made, name).astype(np.float64)
         move = STEP * np.sqrt(np.mean(array**2)) * bell(problem.seed, f"move {name}", array.shape)
-        points = [replace(made, **{name: rounded(array + s * move, problem.dtype)}) for s in (1, -1)]
-        outputs = [
-            np.asarray(subject.call("forward", lambda p=p: prepared.forward(p)).output, dtype=np.float64)
-            for p in points
+        moved: list[Any] = [{name: rounded(array + s * move, problem.dtype)} for s in (1, -1)]
+        points = [replace(made, **arrays) for arrays in moved]
+        answers: list[Forward] = [
+            subject.call("forward", partial(prepared.forward, point)) for point in points
         ]
+        outputs = [np.asarray(answer.output, dtype=np.float64) for answer in answers]
         results = [attend(p.q, p.k, p.v, visible(problem)) for p in points]
         budgets = [
-            forward_budget(*(np.asarray(a, dtype=np.float64) for a in (p.q, p.k, p.v)), r, profile,
-                           rescales=problem.kv_len // problem.blocks.kv).output
+            forward_budget(
+                p.q.astype(np.float64), p.k.astype(np.float64), p.v.astype(np.float64), r, profile,
+                rescales=rescales(problem),
+            ).output
             for p, r in zip(points, results, strict=True)
         ]  # fmt: skip
         shift = getattr(points[0], name).astype(np.float64) - getattr(points[1], name)
@@ -274,7 +279,7 @@ def check_linear_in_d_out(subject: Subject, problem: Problem) -> None:
     for name in ("dq", "dk", "dv"):
         array = np.asarray(getattr(zero, name))
         same_bits(name, array, np.zeros_like(array), problem, note=" for d_out = 0")
-    kinds = ("combined", "first", "second")
+    kinds: tuple[Cotangent, ...] = ("combined", "first", "second")
     found = [subject.backward(problem, kind) for kind in kinds]
     exact = [exact_backward(subject, problem, kind) for kind in kinds]
     for name in ("dq", "dk", "dv"):
@@ -333,7 +338,9 @@ def check_sink_in_probabilities(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "BWD-25",
-    NumericDomain(allows=frozenset({"bfloat16", "head_dim_v"}), signatures=("plain", "bfloat16", "wide_v"), group=GROUP),
+    NumericDomain(
+        allows=frozenset({"bfloat16", "head_dim_v"}), signatures=("plain", "bfloat16", "wide_v"), group=GROUP
+    ),
     heavy=True,
 )  # fmt: skip
 def check_type_of_gradients(subject: Subject, problem: Problem) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -191,12 +192,9 @@ def check_skipping_does_not_matter(subject: Subject, problem: Problem) -> None:
         if not edits or not isinstance(subject.mask_info(other, "fwd"), GridMaskInfo):
             continue
         prepared = subject.prepare(other)
-        found: Forward = subject.call(
-            "forward",
-            lambda: prepared.forward(  # noqa: B023  (called at once)
-                inputs(other), edit=lambda info: everything_computed(info, other)  # noqa: B023
-            ),
-        )
+        edit = partial(everything_computed, problem=other)
+        call = partial(prepared.forward, inputs(other), edit=edit)
+        found: Forward = subject.call("forward", call)
         forward_matches(subject, other, found=found, note=", every block computed")
 
 
@@ -390,7 +388,7 @@ def check_unseen_blocks_are_not_read(subject: Subject, problem: Problem) -> None
     before, prepared = subject.forward(problem), subject.prepare(problem)
     for value in (np.nan, np.inf):
         spoiled = spoiled_unseen_blocks(problem, value)
-        found: Forward = subject.call("forward", lambda: prepared.forward(spoiled))  # noqa: B023
+        found: Forward = subject.call("forward", partial(prepared.forward, spoiled))
         note = f" with {value} in keys and values that nobody sees"
         same_bits("output", found.output, before.output, problem, note=note)
 
@@ -424,7 +422,7 @@ def check_head_dimensions(subject: Subject, problem: Problem) -> None:
             forward_matches(subject, other, note=f" with head_dim={dim}")
         else:
             names = ("head_dim", "head dim", "head size", "lanes", str(dim))
-            reject(f"head_dim={dim}", names, lambda p=other: _forward_anew(subject, p))
+            reject(f"head_dim={dim}", names, partial(_forward_anew, subject, other))
 
 
 def _forward_anew(subject: Subject, problem: Problem) -> Forward:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from conformance.adapter import Forward, Inputs
+from conformance.adapter import Forward
 from conformance.compare import forward_matches
 from conformance.judge import judges, reject
 from conformance.numeric_domain import NumericDomain
@@ -18,26 +21,28 @@ from conformance.problem import BlockSizes, Problem
 from conformance.regimes import inputs
 from conformance.subject import Subject
 
+Array = NDArray[Any]
+
 PLAIN = NumericDomain(signatures=("plain",), regimes=("signed",))
 GQA = NumericDomain(frozenset({"gqa"}), signatures=("gqa",), regimes=("signed",))
 
 
-def call_with(subject: Subject, problem: Problem, spoil: Callable[[Inputs], Inputs]) -> Callable[[], Forward]:
-    """A forward call with spoiled arrays, prepared anew."""
+def call_with(subject: Subject, problem: Problem, **arrays: Any) -> Callable[[], Forward]:
+    """A forward call with some arrays replaced, prepared anew."""
 
     def call() -> Forward:
-        found: Forward = subject.adapter.prepare(problem).forward(spoil(inputs(problem)))
+        found: Forward = subject.adapter.prepare(problem).forward(replace(inputs(problem), **arrays))
         np.asarray(found.output)  # a lazy result is computed here
         return found
 
     return call
 
 
-def _half(array: np.ndarray, axis: int) -> np.ndarray:
+def _half(array: Array, axis: int) -> Array:
     return np.ascontiguousarray(np.take(array, np.arange(array.shape[axis] // 2), axis=axis))
 
 
-def _double(array: np.ndarray, axis: int) -> np.ndarray:
+def _double(array: Array, axis: int) -> Array:
     return np.concatenate([array, array], axis=axis)
 
 
@@ -45,23 +50,23 @@ def _double(array: np.ndarray, axis: int) -> np.ndarray:
 def check_length_of_queries(subject: Subject, problem: Problem) -> None:
     """q with half and with twice the rows of the mask."""
     for change in (_half, _double):
-        where = f"q of length {change(inputs(problem).q, 1).shape[1]} for a mask with {problem.q_len} rows"
-        spoil = call_with(subject, problem, lambda a, c=change: replace(a, q=c(a.q, 1)))
+        q = change(inputs(problem).q, 1)
+        where = f"q of length {q.shape[1]} for a mask with {problem.q_len} rows"
+        spoil = call_with(subject, problem, q=q)
         reject(where, ("q_len", "q_seq", "q shape", "query", "q must", "mask", "q_sequence"), spoil)
 
 
 @judges("REJECT-10", PLAIN, heavy=True)
 def check_length_of_keys(subject: Subject, problem: Problem) -> None:
     """k and v with half and with twice the columns of the mask, and k and v of different lengths."""
+    made = inputs(problem)
     for change in (_half, _double):
-        length = change(inputs(problem).k, 1).shape[1]
-        where = f"k and v of length {length} for a mask with {problem.kv_len} columns"
-        spoil = call_with(
-            subject, problem, lambda a, c=change: replace(a, k=c(a.k, 1), v=c(a.v, 1))
-        )
+        k, v = change(made.k, 1), change(made.v, 1)
+        where = f"k and v of length {k.shape[1]} for a mask with {problem.kv_len} columns"
+        spoil = call_with(subject, problem, k=k, v=v)
         reject(where, ("kv_len", "kv_seq", "k must", "key", "mask", "kv shape"), spoil)
     where = f"k of length {problem.kv_len}, v of length {problem.kv_len // 2}"
-    spoil = call_with(subject, problem, lambda a: replace(a, v=_half(a.v, 1)))
+    spoil = call_with(subject, problem, v=_half(made.v, 1))
     reject(where, ("k and v", "v must", "value", "v shape", "kv_len", "'v'", "v.shape"), spoil)
 
 
@@ -69,20 +74,18 @@ def check_length_of_keys(subject: Subject, problem: Problem) -> None:
 def check_number_of_heads(subject: Subject, problem: Problem) -> None:
     """Twice as many query heads as the mask has."""
     where = f"q with {2 * problem.heads} heads for masks of {problem.heads}"
-    spoil = call_with(subject, problem, lambda a: replace(a, q=_double(a.q, 0), k=_double(a.k, 0), v=_double(a.v, 0)))
+    twice = {name: _double(getattr(inputs(problem), name), 0) for name in ("q", "k", "v")}
+    spoil = call_with(subject, problem, **twice)
     reject(where, ("head",), spoil)
 
 
 @judges("REJECT-12", GQA, heavy=True)
 def check_kv_heads_that_do_not_divide(subject: Subject, problem: Problem) -> None:
     """Three key/value heads for four query heads."""
-    where = f"{problem.heads - 1} kv heads for {problem.heads} query heads"
-
-    def spoil(made: Inputs) -> Inputs:
-        k, v = (_double(array, 0)[: problem.heads - 1] for array in (made.k, made.v))
-        return replace(made, k=k, v=v)
-
-    reject(where, ("head",), call_with(subject, problem, spoil))
+    made, count = inputs(problem), problem.heads - 1
+    k, v = (_double(array, 0)[:count] for array in (made.k, made.v))
+    where = f"{count} kv heads for {problem.heads} query heads"
+    reject(where, ("head",), call_with(subject, problem, k=k, v=v))
 
 
 @judges(
@@ -92,16 +95,12 @@ def check_kv_heads_that_do_not_divide(subject: Subject, problem: Problem) -> Non
 )
 def check_length_of_segment_ids(subject: Subject, problem: Problem) -> None:
     """Segment ids of half the length, of the queries and of the keys."""
-    for place, name in enumerate(("q", "kv")):
-
-        def spoil(made: Inputs, at: int = place) -> Inputs:
-            assert made.segment_ids is not None
-            ids = list(made.segment_ids)
-            ids[at] = _half(ids[at], 0)
-            return replace(made, segment_ids=(ids[0], ids[1]))
-
-        names = ("segment",)
-        reject(f"segment ids of {name} of half the length", names, call_with(subject, problem, spoil))
+    segment_ids = inputs(problem).segment_ids
+    assert segment_ids is not None
+    q, kv = segment_ids
+    for name, ids in (("q", (_half(q, 0), kv)), ("kv", (q, _half(kv, 0)))):
+        where = f"segment ids of {name} of half the length"
+        reject(where, ("segment",), call_with(subject, problem, segment_ids=ids))
 
 
 @judges(
@@ -113,7 +112,7 @@ def check_shape_of_sinks(subject: Subject, problem: Problem) -> None:
     """A sink too many, and a single one."""
     for count in (problem.heads + 1, 1):
         sinks = np.zeros(count, dtype=np.float32)
-        spoil = call_with(subject, problem, lambda a, s=sinks: replace(a, sinks=s))
+        spoil = call_with(subject, problem, sinks=sinks)
         reject(f"{count} sinks for {problem.heads} heads", ("sink",), spoil)
 
 
@@ -121,7 +120,7 @@ def check_shape_of_sinks(subject: Subject, problem: Problem) -> None:
 def check_head_dimensions_that_differ(subject: Subject, problem: Problem) -> None:
     """q with another head dimension than k."""
     where = f"q with head_dim={2 * problem.head_dim}, k with head_dim={problem.head_dim}"
-    spoil = call_with(subject, problem, lambda a: replace(a, q=_double(a.q, 2)))
+    spoil = call_with(subject, problem, q=_double(inputs(problem).q, 2))
     reject(where, ("head_dim", "head dim", "head size"), spoil)
 
 
@@ -129,10 +128,9 @@ def check_head_dimensions_that_differ(subject: Subject, problem: Problem) -> Non
 def check_block_sizes_of_any_integer_type(subject: Subject, problem: Problem) -> None:
     """Block sizes as NumPy integers are accepted and mean the same."""
     for kind in (np.int32, np.int64):
-        sizes = {name: None if size is None else kind(size) for name, size in vars(problem.blocks).items()}
-        other = problem.but(blocks=BlockSizes(**sizes))
-        prepared = subject.fresh(other)
-        found: Forward = subject.call("forward", lambda p=prepared: p.forward(inputs(problem)))
+        sizes: Any = {n: None if size is None else kind(size) for n, size in vars(problem.blocks).items()}
+        prepared = subject.fresh(problem.but(blocks=BlockSizes(**sizes)))
+        found: Forward = subject.call("forward", partial(prepared.forward, inputs(problem)))
         forward_matches(subject, problem, found=found, note=f" with block sizes of type {kind.__name__}")
 
 
@@ -146,7 +144,7 @@ def check_mask_value_that_is_not_finite(subject: Subject, problem: Problem) -> N
     for value in (-np.inf, np.inf, np.nan):
         other = problem.but(options=(("mask_value", value),))
         reject(
-            f"mask_value={value}", ("mask_value", "mask value"), call_with(subject, other, lambda a: a)
+            f"mask_value={value}", ("mask_value", "mask value"), call_with(subject, other)
         )
 
 
@@ -160,4 +158,4 @@ def check_soft_cap_that_is_not_positive(subject: Subject, problem: Problem) -> N
     for cap in (0.0, -5.0, np.inf, np.nan):
         other = problem.but(soft_cap=float(cap))
         names = ("soft_cap", "soft cap", "softcap", "logits_soft_cap")
-        reject(f"soft_cap={cap}", names, call_with(subject, other, lambda a: a))
+        reject(f"soft_cap={cap}", names, call_with(subject, other))

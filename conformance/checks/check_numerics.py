@@ -46,7 +46,11 @@ def check_non_finite_values(subject: Subject, problem: Problem) -> None:
     compare("output", found, expected, unlimited, problem, rows=seeing_rows(problem))
 
 
-@judges("NUM-2", NumericDomain(signatures=("plain", "oblong"), regimes=("positive", "representable", "flat")), heavy=True)
+@judges(
+    "NUM-2",
+    NumericDomain(signatures=("plain", "oblong"), regimes=("positive", "representable", "flat")),
+    heavy=True,
+)
 def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
     """Sums that grow from block to block, in float32."""
     forward_matches(subject, problem)

@@ -203,7 +203,11 @@ def check_rows_unseeing_in_a_shard(subject: Subject, problem: Problem) -> None:
     forward_matches(subject, problem, rows=seeing_rows(problem))
 
 
-@judges("RING-16", ring("options", signatures=("ring2", "ring2-cap"), allows=("soft_cap",), regimes=MODERATE), heavy=True)
+@judges(
+    "RING-16",
+    ring("options", signatures=("ring2", "ring2-cap"), allows=("soft_cap",), regimes=MODERATE),
+    heavy=True,
+)
 def check_options_in_the_ring(subject: Subject, problem: Problem) -> None:
     """Every value of every option that is offered."""
     forward_matches(subject, problem)

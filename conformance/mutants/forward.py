@@ -18,6 +18,8 @@ from reference.mask_info import Direction
 from reference.masks import Bool
 from reference.online import OnlineForward, OnlineResult, Program, RowState
 
+Stage = type[Numerics] | type[OnlineForward]
+
 
 def kernel(stage: type[OnlineForward]) -> type[Numerics]:
     """Numerics with another forward kernel."""
@@ -329,7 +331,7 @@ class WastesAccuracy(Numerics):
         return replace(found, output=np.ldexp(np.round(mantissa * 2**18) / 2**18, exponent))
 
 
-def numeric_mutant(name: str, clause: str, bug_class: str, stage: type, **more: Any) -> Mutant:
+def numeric_mutant(name: str, clause: str, bug_class: str, stage: Stage, **more: Any) -> Mutant:
     """A mutant with one wrong stage: a forward kernel, or `Numerics` as a whole."""
     numerics = kernel(stage) if issubclass(stage, OnlineForward) else stage
     return Mutant(name, clause, bug_class, numerics=numerics, **more)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from conformance.adapter import Edit, Inputs
 from conformance.adapters.reference_numerics import Numerics
@@ -25,9 +26,9 @@ class Lenient(Numerics):
         return super().run(self.mend(inputs), edit)
 
 
-def fitted(array: np.ndarray, length: int, axis: int) -> np.ndarray:
+def fitted(array: NDArray[Any], length: int, axis: int) -> NDArray[Any]:
     """An array cut, or repeated, to a length."""
-    return np.take(array, np.arange(length) % array.shape[axis], axis=axis)
+    return np.asarray(np.take(array, np.arange(length) % array.shape[axis], axis=axis))
 
 
 class FitsQueries(Lenient):

@@ -13,7 +13,7 @@ from conformance.mutants.base import Mutant, add
 from reference.attention import Float, SegmentIds
 from reference.masks import Bool
 from reference.online import OnlineResult
-from reference.ring import Partial, combine, empty_partial, shard_rows, sink_partial
+from reference.ring import Partial, combine, empty_partial, sink_partial
 
 RingGradients = tuple[Float, Float, Float, Float | None]
 
