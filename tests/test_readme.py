@@ -178,6 +178,6 @@ def test_the_example_of_a_violation_is_how_violations_look() -> None:
         "OUT-3", "check_every_output_block_is_written", "value", problem.to_json(),
         "block (0, 1) of o (fwd)", "stored", "unwritten", detail="1 of 2 places differ",
     )  # fmt: skip
-    shown = [line.strip() for line in example.strip().split("\n")]
-    assert shown[:-1] == [line.strip() for line in finding_text(finding, "tokamax").split("\n")]
-    assert shown[-1].startswith("replay:   splash-conformance replay splash-conformance-failures/")
+    shown, replay = example.split("replay:")
+    assert shown.split() == finding_text(finding, "tokamax").split()  # lines may break elsewhere
+    assert replay.split()[:2] == ["splash-conformance", "replay"]
