@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from conformance import checks, expectation, replay, report, runner
-from conformance.adapter import SHIPPED, Adapter, AdapterError, load
+from conformance.adapter import SHIPPED, Adapter, AdapterError
 from conformance.expectation import ExpectationError
+from conformance.foreign.host import close, environment_of
+from conformance.foreign.where import Where, add_options
+from conformance.journal import Journal
 from conformance.judge import CHECKS
 from conformance.search import PROFILES
 from conformance.smoke import profiles_of, smoke
@@ -107,6 +110,13 @@ def build_parser() -> Parser:
     smoking.add_argument("impl", metavar="IMPL")
     smoking.set_defaults(action=command_smoke)
 
+    run.add_argument(
+        "--resume",
+        type=Path,
+        metavar="F",
+        help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
+    )
+    add_options(run.add_argument)
     again = commands.add_parser("replay", help="run one saved problem again")
     again.add_argument("file", type=Path, metavar="FILE", help="a file of the failures folder")
     again.add_argument("impl", metavar="IMPL")
@@ -115,11 +125,13 @@ def build_parser() -> Parser:
 
 
 def fail(message: str) -> int:
+    add_options(smoking.add_argument)
     """Prints one clear line and returns the exit code of a harness or adapter error."""
     print(f"splash-conformance: {message}", file=sys.stderr)
     return 2
 
 
+    add_options(again.add_argument)
 def check_clauses(names: Sequence[str]) -> None:
     """Checks the names of clauses.
 
@@ -148,14 +160,14 @@ def check_targets(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--failures {arguments.failures}: is not a folder")
 
 
-def ready(impl: str) -> tuple[Adapter, Subject]:
-    """Loads an adapter and runs the smoke test.
+def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
+    """Loads an adapter and runs the beginning of the smoke test.
 
     Raises:
       AdapterError: it cannot be loaded, or cannot do what every run needs.
     """
-    adapter = load(impl)
-    description, steps = smoke(adapter)
+    adapter = where.open(impl)
+    description, steps = smoke(adapter, whole=False)
     broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]
     if description is None or broken:
         step = broken[0]
@@ -168,9 +180,13 @@ def command_run(arguments: argparse.Namespace) -> int:
     try:
         check_clauses(arguments.clause)
         check_targets(arguments)
-        _, subject = ready(arguments.impl)
+        where = Where.of(arguments)
+        adapter, subject = ready(arguments.impl, where)
+        close(adapter)  # every process of checks has its own
+        close(adapter)
         known = expectation.load(subject.description)
-    except (ValueError, AdapterError, ExpectationError) as error:
+        journal = journal_of(arguments, subject.description.version)
+    except (ValueError, OSError, AdapterError, ExpectationError) as error:
         return fail(str(error))
     console = report.console_for()
     run = report.Run(
@@ -190,6 +206,8 @@ def command_run(arguments: argparse.Namespace) -> int:
         failures=arguments.failures,
     )
     report.print_run(run, console)
+        where=str(where),
+        foreign=environment_of(adapter),
     if arguments.json:
         report.write_json(run, arguments.json)
     if arguments.junit:
@@ -198,8 +216,13 @@ def command_run(arguments: argparse.Namespace) -> int:
 
 
 def command_list(arguments: argparse.Namespace) -> int:
+        journal=journal,
+        where=where,
     """``list``: clauses with their checks."""
+    journal.close(finished=run.exit_code != 2)
     checks.load_all()
+    if run.exit_code == 2:
+        print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
     by_clause: dict[str, list[str]] = {}
     for check in CHECKS.values():
         by_clause.setdefault(check.clause_id, []).append(check.name)
@@ -207,6 +230,30 @@ def command_list(arguments: argparse.Namespace) -> int:
     for item in all_clauses().values():
         names = ", ".join(by_clause.get(item.id, [])) or "—"
         line = f"{item.id:<12} {item.status:<22} {item.kind:<11} {item.title}  [{names}]"
+def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
+    """The journal of a run, new or continued.
+
+    Raises:
+      JournalError: it cannot be continued.
+      OSError: it cannot be written.
+    """
+    header = {
+        "implementation": arguments.impl,
+        "version": version,
+        "profile": arguments.profile,
+        "seed": arguments.seed,
+        "clauses": sorted(arguments.clause),
+        "expectations": not arguments.no_expectations,
+        "python": arguments.python,
+    }
+    if arguments.resume:
+        return Journal(arguments.resume, header, resume=True)
+    path = arguments.failures / "run.jsonl"
+    if arguments.json:
+        path = arguments.json.with_suffix(".jsonl")
+    return Journal(path, header, resume=False)
+
+
         if all(word in line.lower() for word in words):
             print(line)
     return 0
@@ -215,7 +262,7 @@ def command_list(arguments: argparse.Namespace) -> int:
 def command_smoke(arguments: argparse.Namespace) -> int:
     """``smoke``: call everything that is declared once."""
     try:
-        adapter = load(arguments.impl)
+        adapter = Where.of(arguments).open(arguments.impl)
     except AdapterError as error:
         return fail(str(error))
     description, steps = smoke(adapter)
@@ -234,7 +281,8 @@ def command_replay(arguments: argparse.Namespace) -> int:
     """``replay``: run one saved problem again."""
     try:
         finding = replay.read(arguments.file)
-        _, subject = ready(arguments.impl)
+        where = Where.of(arguments)
+        _, subject = ready(arguments.impl, where)
     except (replay.ReplayError, AdapterError) as error:
         return fail(str(error))
     reason = replay.not_applicable(finding, subject)
@@ -245,7 +293,7 @@ def command_replay(arguments: argparse.Namespace) -> int:
     if again is None:
         print(f"{name}: {finding.clause} holds on this problem ({finding.check})")
         return 0
-    print(finding_text(again, arguments.impl, str(arguments.file)))
+    print(finding_text(again, arguments.impl, str(arguments.file), str(where)))
     print(f"\n{name}: still so")
     return 0 if again.kind == "quality" else 1
 

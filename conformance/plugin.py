@@ -18,13 +18,16 @@ from typing import Any
 import pytest
 
 from conformance import checks
-from conformance.adapter import Adapter, AdapterError, Description, load
+from conformance.adapter import Adapter, AdapterError, Description
 from conformance.expectation import Deviation, ExpectationError
 from conformance.expectation import load as load_expectations
+from conformance.foreign.where import Where, add_options
+from conformance.journal import read
 from conformance.judge import CHECKS, Check
 from conformance.search import PROFILES, run_check
 from conformance.subject import Subject
 from conformance.text import outcome_text
+from conformance.trail import Trail
 from conformance.verdict import Outcome
 from spec import all_clauses
 
@@ -51,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--splash-clause", action="append", default=[], metavar="ID", help="only these clauses"
     )
     group.addoption("--splash-no-expectations", action="store_true", help="ignore known deviations")
+    group.addoption(
+        "--splash-done", type=Path, metavar="FILE", help="leave out the checks of a journal"
+    )
+    group.addoption("--splash-trail", type=Path, metavar="DIR", help="note there what is tried")
+    add_options(group.addoption, "--splash-")
 
 
 class Session:
@@ -66,7 +74,7 @@ class Session:
         if unknown:
             raise pytest.UsageError(f"--splash-clause: no such clauses {sorted(unknown)}")
         try:
-            adapter = load(impl)
+            adapter = Where.of(config.option, "splash_").open(impl)
             description = described(adapter, impl)
             self.deviations: list[Deviation] = (
                 []
@@ -78,6 +86,8 @@ class Session:
         self.subject = Subject(adapter, description)
         self.profile = PROFILES[config.getoption("--splash-profile")]
         self.seed = int(config.getoption("--splash-seed"))
+        folder: Path | None = config.getoption("--splash-trail")
+        self.trail = None if folder is None else Trail(folder)
 
 
 def described(adapter: Adapter, impl: str) -> Description:
@@ -88,6 +98,8 @@ def described(adapter: Adapter, impl: str) -> Description:
     """
     try:
         description = adapter.describe()
+    except AdapterError:
+        raise
     except Exception as error:
         raise AdapterError(
             f"{impl!r}: describe() raises {type(error).__name__}: {error}"
@@ -137,8 +149,10 @@ class CheckFile(pytest.File):
         """The checks of the file, restricted to the wanted clauses."""
         checks.load_all()
         wanted = set(self.config.getoption("--splash-clause"))
+        journal: Path | None = self.config.getoption("--splash-done")
+        done = {outcome.check for outcome in read(journal)[1]} if journal else set()
         for check in CHECKS.values():
-            mine = check.module.rsplit(".", 1)[1] == self.path.stem
+            mine = check.module.rsplit(".", 1)[1] == self.path.stem and check.name not in done
             if mine and (not wanted or check.clause_id in wanted):
                 yield CheckItem.from_parent(self, name=check.name, check=check)
 
@@ -158,12 +172,17 @@ class CheckItem(pytest.Item):
         """Runs the check and turns its verdict into pytest's."""
         session = session_of(self.config)
         outcome = run_check(
-            self.check, session.subject, session.profile, session.seed, session.deviations
+            self.check,
+            session.subject,
+            session.profile,
+            session.seed,
+            session.deviations,
+            session.trail,
         )
         self.user_properties.append((PROPERTY, json.dumps(outcome.to_json())))
         if outcome.status == "n/a":
             pytest.skip(f"n/a: {outcome.reason}")
-        if outcome.status == "violates":
+        if outcome.status in ("violates", "error"):
             raise CheckFailed(outcome)
         if outcome.stale:
             raise CheckFailed(outcome)

@@ -44,6 +44,8 @@ class Run:
       seconds: wall time.
       replays: replay file by (check, number of the finding).
       reasons: what is known about a deviation, by its id.
+      where: where the implementation ran, as on the command line.
+      foreign: the versions of the interpreter that it ran in, if that was another.
     """
 
     implementation: str
@@ -57,6 +59,8 @@ class Run:
     seconds: float = 0.0
     replays: dict[tuple[str, int], str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    where: str = ""
+    foreign: dict[str, str] = field(default_factory=dict)
 
     def clause_status(self) -> dict[str, str]:
         """Verdict of every clause: the worst of its checks."""
@@ -89,6 +93,7 @@ class Run:
             "complete": self.complete,
             "seconds": round(self.seconds, 3),
             "environment": environment(),
+            **({"foreign_environment": self.foreign} if self.foreign else {}),
             "exit_code": self.exit_code,
             "clauses": self.clause_status(),
             "outcomes": [outcome.to_json() for outcome in self.outcomes],
@@ -159,7 +164,8 @@ def print_run(run: Run, console: Console) -> None:
         console.print(figures)
     for name in sorted({name for o in run.outcomes for name in o.stale}):
         console.print(f"[yellow]stale expectation[/] {name}: its fixed problem no longer fails")
-    for error in run.errors:
+    unjudged = [f"{o.clause} ({o.check}): {o.reason}" for o in run.outcomes if o.status == "error"]
+    for error in [*run.errors, *unjudged]:
         console.print("error:", error, style="magenta", markup=False)
     console.print()
     console.print(chapter_table(run))
@@ -206,7 +212,7 @@ def print_group(group: Group, run: Run, console: Console) -> None:
     """Prints the smallest finding of a cause, and what else the cause touches."""
     from conformance.text import finding_text
 
-    text = finding_text(group.finding, run.implementation, group.replay)
+    text = finding_text(group.finding, run.implementation, group.replay, run.where)
     others = [clause for clause in group.clauses if clause != group.finding.clause]
     if others:
         text += f"\n  also in:  {clause_ranges(others)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,18 +16,26 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance import checks
+from conformance.foreign.where import Where
+from conformance.journal import Journal
 from conformance.plugin import PROPERTY
 from conformance.replay import save
 from conformance.report import Run
+from conformance.trail import Trail
 from conformance.verdict import Outcome
+
+#: So many processes of checks may be lost to an implementation that is not isolated.
+LOST_WORKERS = 20
 
 
 class Collector:
     """Pytest plugin that listens to reports, of this process and of xdist workers."""
 
-    def __init__(self, run: Run, progress: Progress) -> None:
+    def __init__(self, run: Run, progress: Progress, journal: Journal, trail: Trail) -> None:
         self.run = run
         self.progress = progress
+        self.journal = journal
+        self.trail = trail
         self.task = progress.add_task("collecting", total=None)
         self.failing = 0
 
@@ -50,13 +59,28 @@ class Collector:
             elif report.failed:
                 self.run.errors.append(f"{report.nodeid}: {_last_line(report.longreprtext)}")
             self.progress.advance(self.task)
+        elif str(report.when) == "???":  # how xdist reports a check whose process ended
+            self._lost(report)
         elif report.failed:
             self.run.errors.append(
                 f"{report.nodeid} ({report.when}): {_last_line(report.longreprtext)}"
             )
 
+    def _lost(self, report: pytest.TestReport) -> None:
+        """A check whose process ended is a verdict about the problem that it tried last."""
+        checks.load_all()
+        name = report.nodeid.rsplit("::", 1)[1].split("@")[0]
+        outcome = self.trail.outcome(name)
+        if outcome is None:
+            self.run.errors.append(f"{report.nodeid}: {_last_line(report.longreprtext)}")
+        else:
+            self._take(outcome)
+        self.progress.advance(self.task)
+
     def _take(self, outcome: Outcome) -> None:
         self.run.outcomes.append(outcome)
+        if outcome.status != "error":  # what could not be judged is tried again
+            self.journal.add(outcome)
         self.failing += outcome.status == "violates"
         note = f"checking, {self.failing} violated" if self.failing else "checking"
         self.progress.update(self.task, description=note)
@@ -82,7 +106,11 @@ def _last_line(text: str) -> str:
 
 
 def pytest_arguments(
-    run: Run, clauses: Sequence[str], workers: int, expectations: bool
+    run: Run,
+    clauses: Sequence[str],
+    workers: int,
+    expectations: bool,
+    where: Where = Where(),  # noqa: B008
 ) -> list[str]:
     """Arguments of the pytest run, independent of any configuration of the current folder."""
     home = Path(checks.__file__).parent
@@ -104,12 +132,14 @@ def pytest_arguments(
         f"--splash-impl={run.implementation}",
         f"--splash-profile={run.profile}",
         f"--splash-seed={run.seed}",
+        *where.arguments("--splash-"),
     ]
     arguments += [f"--splash-clause={clause}" for clause in clauses]
     if not expectations:
         arguments.append("--splash-no-expectations")
     if workers > 1:
-        arguments += ["-n", str(workers), "--dist=loadgroup", "--max-worker-restart=0"]
+        arguments += ["-n", str(workers), "--dist=loadgroup"]
+        arguments.append(f"--max-worker-restart={LOST_WORKERS}")
     else:
         arguments += ["-p", "no:xdist"]
     return arguments
@@ -123,6 +153,8 @@ def execute(
     workers: int = 1,
     expectations: bool = True,
     failures: Path,
+    journal: Journal,
+    where: Where = Where(),  # noqa: B008  (frozen)
 ) -> None:
     """Runs all checks and fills ``run``.
 
@@ -133,6 +165,8 @@ def execute(
       workers: processes.
       expectations: take known deviations into account.
       failures: folder for replay files.
+      journal: receives every outcome at once; what it holds already is not run again.
+      where: where the implementation runs.
     """
     start = time.perf_counter()
     columns = (
@@ -142,9 +176,17 @@ def execute(
         TimeElapsedColumn(),
     )
     hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        collector = Collector(run, progress)
-        arguments = pytest_arguments(run, clauses, workers, expectations)
+    run.outcomes += journal.outcomes
+    with (
+        tempfile.TemporaryDirectory(prefix="splash-conformance-") as folder,
+        Progress(*columns, console=console, transient=True, disable=hidden) as progress,
+    ):
+        collector = Collector(run, progress, journal, Trail(Path(folder)))
+        arguments = pytest_arguments(run, clauses, workers, expectations, where)
+        if journal.outcomes:
+            arguments.append(f"--splash-done={journal.path.resolve()}")
+        if workers > 1 and not where.apart:
+            arguments.append(f"--splash-trail={folder}")
         try:
             code = pytest.main(arguments, plugins=[collector])
         except KeyboardInterrupt:

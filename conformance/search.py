@@ -19,6 +19,7 @@ from conformance.numeric_domain import NumericDomain
 from conformance.numeric_vectors import NumericVector, numeric_vectors
 from conformance.problem import Problem
 from conformance.subject import HANG, Crash, Subject
+from conformance.trail import Trail
 from conformance.vectors import Vector, vectors
 from conformance.verdict import Finding, Kind, Outcome, Status
 
@@ -46,11 +47,28 @@ class Profile:
 
 PROFILES: dict[str, Profile] = {
     "quick": Profile(
-        examples=60, heavy_examples=12, broad_examples=8, numeric_examples=0, shrinks=200, variants=False
+        examples=60,
+        heavy_examples=12,
+        broad_examples=8,
+        numeric_examples=0,
+        shrinks=200,
+        variants=False,
     ),
-    "ci": Profile(examples=300, heavy_examples=60, broad_examples=40, numeric_examples=6, shrinks=400, variants=True),
+    "ci": Profile(
+        examples=300,
+        heavy_examples=60,
+        broad_examples=40,
+        numeric_examples=6,
+        shrinks=400,
+        variants=True,
+    ),
     "deep": Profile(
-        examples=2000, heavy_examples=300, broad_examples=300, numeric_examples=40, shrinks=1000, variants=True
+        examples=2000,
+        heavy_examples=300,
+        broad_examples=300,
+        numeric_examples=40,
+        shrinks=1000,
+        variants=True,
     ),
 }
 
@@ -102,7 +120,12 @@ class _Search:
     """State of the search of one check."""
 
     def __init__(
-        self, check: Check, subject: Subject, profile: Profile, deviations: Sequence[Deviation]
+        self,
+        check: Check,
+        subject: Subject,
+        profile: Profile,
+        deviations: Sequence[Deviation],
+        trail: Trail | None,
     ) -> None:
         self.check = check
         self.subject = subject
@@ -113,6 +136,7 @@ class _Search:
         self.shrinks = profile.shrinks // 4 if check.heavy else profile.shrinks
         self.variants = profile.variants
         self.deviations = deviations
+        self.trail = trail
         self.seen: dict[str, Finding | None] = {}
         self.left = 0
         self.losses = subject.losses + LOSSES
@@ -123,6 +147,8 @@ class _Search:
         if problem.key not in self.seen:
             if self.subject.losses >= self.losses:
                 return None
+            if self.trail is not None:
+                self.trail.note(self.check.name, problem, vector)
             try:
                 found = evaluate(self.check, self.subject, problem, vector)
             except NotTried as reason:
@@ -235,6 +261,7 @@ def run_check(
     profile: Profile,
     seed: int,
     deviations: Sequence[Deviation] = (),
+    trail: Trail | None = None,
 ) -> Outcome:
     """The verdict of one check.
 
@@ -244,13 +271,14 @@ def run_check(
       profile: how much to try.
       seed: of the search; the same seed tries the same problems.
       deviations: known deviations of this version.
+      trail: where to note what is tried.
     """
     start = time.perf_counter()
     outcome = Outcome(check.clause_id, check.name, check.clause.chapter, "conforms")
     missing = check.missing(subject)
     if missing:
         return replace(outcome, status="n/a", reason=f"not declared: {', '.join(missing)}")
-    search = _Search(check, subject, profile, deviations)
+    search = _Search(check, subject, profile, deviations, trail)
     search.try_vectors()
     search.hunt("value", seed)
     if not any(f and f.kind == "value" and not f.deviation for f in search.seen.values()) and any(

@@ -9,6 +9,7 @@ from functools import partial
 from conformance.adapter import PROFILES, Adapter, Description
 from conformance.problem import BlockSizes, Problem
 from conformance.subject import Crash, Subject
+from conformance.violation import Violation
 from reference.masks import Causal
 from reference.sharding import Shard
 
@@ -30,8 +31,12 @@ def simplest_problem(description: Description) -> Problem:
     return Problem(2 * q, 2 * kv, (Causal(),), BlockSizes(q, kv), dynamic=dynamic)
 
 
-def smoke(adapter: Adapter) -> tuple[Description | None, list[Step]]:
+def smoke(adapter: Adapter, whole: bool = True) -> tuple[Description | None, list[Step]]:
     """Calls every declared part of an adapter once, on the simplest problem.
+
+    Args:
+      adapter: what to call.
+      whole: go on after `describe` and `prepare`.
 
     Returns:
       The description (None if it could not be had), and the steps in order; after `describe` or
@@ -56,15 +61,22 @@ def smoke(adapter: Adapter) -> tuple[Description | None, list[Step]]:
             steps.append(Step(name, str(crash), crash.trace))
             if name == "prepare":
                 break
+        except Violation as wrong:
+            steps.append(Step(name, str(wrong)))
+        if not whole:
+            break
     return description, steps
 
 
 def _calls(subject: Subject, problem: Problem) -> Iterator[tuple[str, Callable[[], object]]]:
     """The calls to make, lazily: later ones need the earlier ones."""
     description = subject.description
-    yield "prepare", partial(subject.prepare, problem)
+    yield "prepare", partial(subject.prepare, problem)  # the first, see `smoke`
     if description.offers("masks"):
-        yield "mask", partial(subject.call, "mask", lambda: subject.prepare(problem).mask(0)[:1, :1])
+        yield (
+            "mask",
+            partial(subject.call, "mask", lambda: subject.prepare(problem).mask(0)[:1, :1]),
+        )
     for direction in description.directions:
         if description.offers("mask_info"):
             yield f"mask_info({direction})", partial(subject.mask_info, problem, direction)

@@ -53,8 +53,15 @@ def problem_lines(problem: Problem) -> list[str]:
     return lines + block_map(problem)
 
 
-def finding_text(finding: Finding, impl: str, replay: str = "") -> str:
-    """One finding: clause, problem, difference, how to run it again."""
+def finding_text(finding: Finding, impl: str, replay: str = "", options: str = "") -> str:
+    """One finding: clause, problem, difference, how to run it again.
+
+    Args:
+      finding: what was found.
+      impl: the implementation.
+      replay: the replay file.
+      options: where the implementation ran, as on the command line.
+    """
     problem = Problem.from_json(finding.problem)
     rule = clause(finding.clause)
     words = {"value": "violates", "crash": "crashes", "quality": "measured"}
@@ -72,9 +79,8 @@ def finding_text(finding: Finding, impl: str, replay: str = "") -> str:
     if finding.kind == "crash" and finding.detail:
         out += ["  " + line for line in finding.detail.rstrip().split("\n")[-3:-1]]
     if replay:
-        out.append(
-            f"  replay:   splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)}"
-        )
+        command = f"splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)} {options}"
+        out.append(f"  replay:   {command.rstrip()}")
     return "\n".join(out)
 
 
@@ -94,4 +100,6 @@ def outcome_text(outcome: Outcome, impl: str, replays: dict[int, str] | None = N
     parts += [
         f"stale expectation {name!r}: its fixed problem no longer fails" for name in outcome.stale
     ]
+    if outcome.status == "error":
+        parts.append(f"{outcome.clause} could not be judged: {outcome.reason}")
     return "\n\n".join(parts)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conformance.adapter import Adapter, AdapterError, Description, load
+from conformance.adapter import Adapter, AdapterError, Description
 from conformance.foreign.errors import Elsewhere, Fatal, NotTried, TimedOut, raised
 from conformance.foreign.process import (
     Limits,
@@ -222,23 +222,6 @@ def _key(problem: Problem) -> str:
         return problem.key
     except Exception:
         return f"spoiled-{id(problem)}"
-
-
-def open_adapter(impl: str, python: str | None, isolate: bool, limits: Limits) -> Adapter:
-    """Loads an adapter where it is wanted.
-
-    Args:
-      impl: as for `conformance.adapter.load`.
-      python: interpreter or virtual environment to run it in; None for this one.
-      isolate: run it in a process of its own also in this interpreter.
-      limits: what it may take in a process of its own.
-
-    Raises:
-      AdapterError: it cannot be loaded.
-    """
-    if python is None and not isolate:
-        return load(impl)
-    return ForeignAdapter(impl, python, limits)
 
 
 def environment_of(adapter: Adapter) -> dict[str, str]:
