@@ -100,6 +100,13 @@ def build_parser() -> Parser:
     run.add_argument(
         "--no-expectations", action="store_true", help="report known deviations as violations"
     )
+    run.add_argument(
+        "--resume",
+        type=Path,
+        metavar="F",
+        help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
+    )
+    add_options(run.add_argument)
     run.set_defaults(action=command_run)
 
     listing = commands.add_parser("list", help="list clauses and their checks")
@@ -108,30 +115,23 @@ def build_parser() -> Parser:
 
     smoking = commands.add_parser("smoke", help="call everything that an adapter declares once")
     smoking.add_argument("impl", metavar="IMPL")
+    add_options(smoking.add_argument)
     smoking.set_defaults(action=command_smoke)
 
-    run.add_argument(
-        "--resume",
-        type=Path,
-        metavar="F",
-        help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
-    )
-    add_options(run.add_argument)
     again = commands.add_parser("replay", help="run one saved problem again")
     again.add_argument("file", type=Path, metavar="FILE", help="a file of the failures folder")
     again.add_argument("impl", metavar="IMPL")
+    add_options(again.add_argument)
     again.set_defaults(action=command_replay)
     return parser
 
 
 def fail(message: str) -> int:
-    add_options(smoking.add_argument)
     """Prints one clear line and returns the exit code of a harness or adapter error."""
     print(f"splash-conformance: {message}", file=sys.stderr)
     return 2
 
 
-    add_options(again.add_argument)
 def check_clauses(names: Sequence[str]) -> None:
     """Checks the names of clauses.
 
@@ -171,6 +171,7 @@ def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
     broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]
     if description is None or broken:
         step = broken[0]
+        close(adapter)
         raise AdapterError(f"{impl!r} fails its smoke test: {step.name}: {step.error}")
     return adapter, Subject(adapter, description)
 
@@ -183,7 +184,6 @@ def command_run(arguments: argparse.Namespace) -> int:
         where = Where.of(arguments)
         adapter, subject = ready(arguments.impl, where)
         close(adapter)  # every process of checks has its own
-        close(adapter)
         known = expectation.load(subject.description)
         journal = journal_of(arguments, subject.description.version)
     except (ValueError, OSError, AdapterError, ExpectationError) as error:
@@ -196,6 +196,8 @@ def command_run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         command=runner.command_line(),
         reasons={item.id: item.reason for item in known},
+        where=str(where),
+        foreign=environment_of(adapter),
     )
     runner.execute(
         run,
@@ -204,10 +206,13 @@ def command_run(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
         expectations=not arguments.no_expectations,
         failures=arguments.failures,
+        journal=journal,
+        where=where,
     )
+    journal.close(finished=run.exit_code != 2)
     report.print_run(run, console)
-        where=str(where),
-        foreign=environment_of(adapter),
+    if run.exit_code == 2:
+        print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
     if arguments.json:
         report.write_json(run, arguments.json)
     if arguments.junit:
@@ -215,21 +220,6 @@ def command_run(arguments: argparse.Namespace) -> int:
     return run.exit_code
 
 
-def command_list(arguments: argparse.Namespace) -> int:
-        journal=journal,
-        where=where,
-    """``list``: clauses with their checks."""
-    journal.close(finished=run.exit_code != 2)
-    checks.load_all()
-    if run.exit_code == 2:
-        print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
-    by_clause: dict[str, list[str]] = {}
-    for check in CHECKS.values():
-        by_clause.setdefault(check.clause_id, []).append(check.name)
-    words = [word.lower() for word in arguments.words]
-    for item in all_clauses().values():
-        names = ", ".join(by_clause.get(item.id, [])) or "—"
-        line = f"{item.id:<12} {item.status:<22} {item.kind:<11} {item.title}  [{names}]"
 def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
     """The journal of a run, new or continued.
 
@@ -254,6 +244,16 @@ def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
     return Journal(path, header, resume=False)
 
 
+def command_list(arguments: argparse.Namespace) -> int:
+    """``list``: clauses with their checks."""
+    checks.load_all()
+    by_clause: dict[str, list[str]] = {}
+    for check in CHECKS.values():
+        by_clause.setdefault(check.clause_id, []).append(check.name)
+    words = [word.lower() for word in arguments.words]
+    for item in all_clauses().values():
+        names = ", ".join(by_clause.get(item.id, [])) or "—"
+        line = f"{item.id:<12} {item.status:<22} {item.kind:<11} {item.title}  [{names}]"
         if all(word in line.lower() for word in words):
             print(line)
     return 0
