@@ -3,6 +3,7 @@
 Kernels are compiled by shape, and compiling takes longer than running. So shapes come from a small pool of
 *signatures*: everything that a kernel is compiled for. Masks, regimes, seeds, segments and sinks vary inside a
 signature.
+"""
 
 from __future__ import annotations
 
