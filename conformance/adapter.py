@@ -288,6 +288,10 @@ class AdapterError(Exception):
 
 #: Shipped adapters: module and what must be installed.
 SHIPPED: dict[str, tuple[str, str]] = {
+    "pallas_impl": (
+        "conformance.adapters.pallas_impl_adapter",
+        "pip install 'splash-conformance[jax]'",
+    ),
     "reference": ("conformance.adapters.reference", ""),
     "jax": ("conformance.adapters.jax_splash", "pip install 'splash-conformance[jax]'"),
     "tokamax": ("conformance.adapters.tokamax_splash", "pip install 'splash-conformance[tokamax]'"),

@@ -22,8 +22,12 @@ from conformance.subject import Subject
 from conformance.text import finding_text
 from spec import all_clauses
 
+#: The implementation that ``run`` judges if none is named: this project's own.
+DEFAULT_IMPL = "pallas_impl"
+
 EXAMPLES = """\
 examples:
+  splash-conformance run                          judge this project's own implementation
   splash-conformance run jax                      judge the installed jax
   splash-conformance run my_pkg.adapter:make      judge your own implementation
   splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
@@ -70,7 +74,13 @@ def build_parser() -> Parser:
         epilog=EXAMPLES.format(shipped=shipped),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("impl", metavar="IMPL", help=f"{shipped}, module:attr or file.py:attr")
+    run.add_argument(
+        "impl",
+        metavar="IMPL",
+        nargs="?",
+        default=DEFAULT_IMPL,
+        help=f"{shipped}, module:attr or file.py:attr (default {DEFAULT_IMPL})",
+    )
     run.add_argument(
         "--profile", default="quick", choices=list(PROFILES), help="how much to try (default quick)"
     )
