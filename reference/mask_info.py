@@ -267,6 +267,7 @@ def _arrays(
     """block_mask, data_next and mask_next of all shards, joined along heads and queries."""
     rule = last_at_or_before if shrunk else next_at_or_after
     per_group = len(rows) // shards.head
+    parts = [np.split(of_mask, shards.q) for of_mask in places]
     by_q_shard = []
     for q_shard in range(shards.q):
         by_head_shard = []
@@ -274,8 +275,9 @@ def _arrays(
             group = rows[start : start + per_group]
             label = np.stack([columns[m][q_shard][0] for m in group])
             own = np.stack([columns[m][q_shard][1] for m in group])
-            mine = [np.split(places[m], shards.q)[q_shard] for m in group]
-            place = np.stack([_pick(p, o, direction) for p, o in zip(mine, own, strict=True)])
+            place = np.stack(
+                [_pick(parts[m][q_shard], o, direction) for m, o in zip(group, own, strict=True)]
+            )
             data_next = carry(own, label > 0, direction, rule)
             mask_next = carry(place, label == PARTIAL, direction, rule)
             by_head_shard.append((label, data_next, mask_next))
