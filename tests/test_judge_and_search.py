@@ -19,7 +19,7 @@ from conformance.domain import Domain
 from conformance.expectation import Deviation
 from conformance.judge import CHECKS, Measure, Violation, expect, expect_array, judges, reject
 from conformance.problem import BlockSizes, Problem
-from conformance.search import PROFILES, Profile, evaluate, run_check
+from conformance.search import PROFILES, evaluate, run_check
 from conformance.subject import Crash, Subject
 from conformance.verdict import Finding, Outcome
 from conformance.views import expected_labels
@@ -28,7 +28,7 @@ from reference.masks import Causal
 from reference.sharding import Shard
 
 checks.load_all()
-SMALL = Profile(examples=30, heavy_examples=5, numeric_examples=2, shrinks=60, variants=False)
+SMALL = replace(PROFILES["quick"], examples=20, shrinks=60)
 ANY = CHECKS["check_partial_blocks"]
 
 Change = Callable[[GridMaskInfo, Problem], GridMaskInfo]

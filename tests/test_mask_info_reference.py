@@ -86,7 +86,7 @@ def both(case: dict[str, Any]) -> tuple[GridMaskInfo, Compiled]:
 
 
 @given(cases())
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_arrays_follow_their_definition(case: dict[str, Any]) -> None:
     info, expected = both(case)
     assert info.direction == case["direction"]

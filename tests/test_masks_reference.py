@@ -58,7 +58,7 @@ def slices(length: int) -> st.SearchStrategy[slice]:
 
 
 @given(masks())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_every_entry_follows_the_definition(mask: Mask) -> None:
     assert mask.shape == (mask.q_len, mask.kv_len)
     assert mask.dense().dtype == np.bool_
@@ -66,7 +66,7 @@ def test_every_entry_follows_the_definition(mask: Mask) -> None:
 
 
 @given(masks(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_a_slice_is_the_slice_of_the_dense_mask(mask: Mask, data: st.DataObject) -> None:
     rows, columns = data.draw(slices(mask.q_len)), data.draw(slices(mask.kv_len))
     expected = [row[columns] for row in dense(mask.expr, *mask.shape)[rows]]
@@ -79,7 +79,7 @@ def test_a_slice_is_the_slice_of_the_dense_mask(mask: Mask, data: st.DataObject)
 
 
 @given(masks(), masks())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_equal_masks_have_equal_entries_and_hashes(one: Mask, other: Mask) -> None:
     again = Mask(one.expr, one.q_len, one.kv_len)
     assert again == one

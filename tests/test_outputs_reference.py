@@ -82,7 +82,7 @@ def as_schedule(steps: list[Step]) -> Schedule:
 
 
 @given(STEPS)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_rules_agree_with_the_machine(steps: list[Step]) -> None:
     schedule, machine = as_schedule(steps), Machine().run(steps)
     found = accumulates_uninitialised(schedule, "o")

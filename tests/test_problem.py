@@ -32,7 +32,7 @@ def through_text(problem: Problem) -> Problem:
 
 
 @given(st.one_of(problems(EVERYTHING), NUMERIC))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_json_keeps_everything(problem: Problem) -> None:
     again = through_text(problem)
     assert again == problem

@@ -66,8 +66,7 @@ def compile_mask(masks, block_q, block_kv, shrink):
 '''
 
 CLAUSES = (
-    "CONV-2", "LABEL-1", "LABEL-3", "DATA-1", "DATA-2", "DATA-3", "MASKNEXT-1", "PARTIAL-2", "PARTIAL-3",
-    "PARTIAL-5", "SHRINK-1", "SHRINK-2", "COMPUTE-1", "OUT-3",
+    "CONV-2", "LABEL-3", "DATA-2", "MASKNEXT-1", "PARTIAL-3", "SHRINK-2", "COMPUTE-1", "OUT-3",
 )  # fmt: skip
 
 

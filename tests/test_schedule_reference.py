@@ -61,7 +61,7 @@ def schedule_of(rows: Rows, layout: str, direction: Direction) -> Schedule:
 
 
 @given(cases())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_every_block_runs_once_in_the_order_of_its_output(
     case: tuple[Rows, str, Direction],
 ) -> None:
@@ -84,7 +84,7 @@ def test_every_block_runs_once_in_the_order_of_its_output(
 
 
 @given(cases())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_outputs_are_reset_accumulated_and_written_once(
     case: tuple[Rows, str, Direction],
 ) -> None:

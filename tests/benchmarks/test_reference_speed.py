@@ -64,7 +64,7 @@ def test_structural_problems_a_minute() -> None:
             outcome = run_check(check, subject, PROFILES["quick"], 0)
             assert outcome.status == "conforms", check.name
             tried += outcome.examples
-            if time.process_time() - start > 5:
+            if time.process_time() - start > 2:
                 break
     a_minute = 60 * tried / (time.process_time() - start)
     print(f"\n{a_minute:.0f} problems a minute")
