@@ -8,8 +8,9 @@ import numpy as np
 
 from conformance.mask_json import kind_of
 from conformance.problem import Problem
+from conformance.regimes import seeing_rows
 from reference.blocks import Int32, labels
-from reference.mask_info import DIRECTIONS
+from reference.mask_info import DIRECTIONS, Direction
 
 Predicate = Callable[[Problem], bool]
 PREDICATES: dict[str, Predicate] = {}
@@ -117,6 +118,84 @@ def unlimited_window(problem: Problem) -> bool:
 def empty_row(problem: Problem) -> bool:
     """Some query sees nothing."""
     return any(bool((~mask.dense().any(axis=1)).any()) for mask in set(problem.head_masks))
+
+
+@predicate
+def unseeing_row(problem: Problem) -> bool:
+    """Some query sees nothing, by its mask or by the segment ids."""
+    return not bool(seeing_rows(problem).all())
+
+
+@predicate
+def empty_q_block_in_backward_block(problem: Problem) -> bool:
+    """A q block that sees nothing forward lies inside a block that is computed backward."""
+    q = problem.blocks.q
+    directions: tuple[Direction, ...] = ("dq", "dkv")
+    for mask in set(problem.head_masks):
+        empty = np.repeat((labels(mask, q, problem.blocks.kv) == 0).all(axis=1), q)
+        for direction in directions:
+            size, other = problem.blocks.of(direction)
+            computed = np.repeat((labels(mask, size, other) != 0).any(axis=1), size)
+            if (empty & computed).any():
+                return True
+    return False
+
+
+@predicate
+def logits_below_any_sentinel(problem: Problem) -> bool:
+    """All logits are below -0.7 times the largest float32."""
+    return problem.regime == "float_edge"
+
+
+@predicate
+def sinks(problem: Problem) -> bool:
+    """There are sinks."""
+    return problem.sinks is not None
+
+
+@predicate
+def base2_exponent(problem: Problem) -> bool:
+    """Powers of two are taken: the default of an option ``use_base2_exp``."""
+    return bool(problem.option("use_base2_exp", True))
+
+
+@predicate
+def maximum_given(problem: Problem) -> bool:
+    """The caller gives the number that is subtracted from all logits."""
+    names = ("max_logit_const", "max_logit_value")
+    return any(problem.option(name) is not None for name in names)
+
+
+@predicate
+def deferred_reciprocal(problem: Problem) -> bool:
+    """The division by the denominator is left to the caller of the kernel."""
+    return not problem.option("fuse_reciprocal", True)
+
+
+@predicate
+def ring(problem: Problem) -> bool:
+    """The keys travel around a ring of devices."""
+    return problem.ring > 1
+
+
+def _ring_steps(problem: Problem) -> list[Int32]:
+    """Labels of every device's queries with every shard of the keys, ``[heads, q blocks, kv blocks]``."""
+    rows = np.split(label_grids(problem), problem.ring, axis=1)
+    return [step for row in rows for step in np.split(row, problem.ring, axis=2)]
+
+
+@predicate
+def ring_step_unseeing(problem: Problem) -> bool:
+    """A device of the ring sees nothing of some shard, by its mask."""
+    return problem.ring > 1 and any(not step.any() for step in _ring_steps(problem))
+
+
+@predicate
+def ring_q_block_unseeing(problem: Problem) -> bool:
+    """A q block sees nothing of a shard of which its device sees something."""
+    if problem.ring == 1:
+        return False
+    return any(step.any() and not step.any(axis=2).all() for step in _ring_steps(problem))
 
 
 def describe_labels(problem: Problem) -> str:
