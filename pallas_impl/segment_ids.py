@@ -1,0 +1,45 @@
+"""Segment ids: which tokens may see each other, by equality of their ids."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class SegmentIds(NamedTuple):
+    """A token attends only to tokens with the same id, in addition to the mask.
+
+    Attributes:
+      q: int[q_len], the id of each query.
+      kv: int[kv_len], the id of each key.
+    """
+
+    q: jax.Array | np.ndarray
+    kv: jax.Array | np.ndarray
+
+
+def check_segment_ids(segment_ids: SegmentIds, q_len: int, kv_len: int) -> SegmentIds:
+    """Returns the ids as int32 arrays of shapes [q_len] and [kv_len].
+
+    Raises:
+      ValueError: a shape is not the sequence's.
+      TypeError: ids are not integers.
+    """
+    if len(segment_ids) != 2:
+        raise TypeError("segment_ids must be SegmentIds(q, kv)")
+    checked = []
+    for name, ids, length in (
+        ("segment_ids.q", segment_ids[0], q_len),
+        ("segment_ids.kv", segment_ids[1], kv_len),
+    ):
+        if ids.shape != (length,):
+            raise ValueError(
+                f"{name} must have shape ({length},), one id for each token, got {ids.shape}"
+            )
+        if not jnp.issubdtype(ids.dtype, jnp.integer):
+            raise TypeError(f"{name} must hold integers, got {ids.dtype}")
+        checked.append(jnp.asarray(ids, jnp.int32))
+    return SegmentIds(*checked)
