@@ -140,7 +140,8 @@ class SplashAttentionKernel:
         heads, rows = sharding.spec
         blocks = P(heads, rows) if self.meta.dynamic else P()
         plans = [None if p is None else kernel_plan_spec(p, heads, rows, blocks) for p in self.plan]
-        assert plans[0] is not None and plans[2] is not None
+        assert plans[0] is not None
+        assert plans[2] is not None
         specs = AttentionPlan(plans[0], plans[1], plans[2])
         return dataclasses.replace(self, plan=specs)
 

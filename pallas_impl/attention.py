@@ -51,7 +51,8 @@ def _run(cfg: KernelConfig, plan: AttentionPlan, args: Any, logsumexp: bool) -> 
 def _result(cfg: KernelConfig, got: ForwardResult) -> Any:
     if not cfg.save_residuals:
         return got.out
-    assert got.logsumexp is not None and got.max_logits is not None
+    assert got.logsumexp is not None
+    assert got.max_logits is not None
     return got.out, Residuals(got.logsumexp, got.max_logits)
 
 

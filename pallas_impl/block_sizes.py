@@ -95,7 +95,8 @@ class BlockSizes:
     @property
     def dkv(self) -> tuple[int, int]:
         """(block_q, block_kv) of the dkv or fused backward kernel."""
-        assert self.block_q_dkv is not None and self.block_kv_dkv is not None
+        assert self.block_q_dkv is not None
+        assert self.block_kv_dkv is not None
         return self.block_q_dkv, self.block_kv_dkv
 
     @property
@@ -103,7 +104,8 @@ class BlockSizes:
         """(block_q, block_kv) of the dq kernel, None when the backward pass is always fused."""
         if self.use_fused_bwd_kernel:
             return None
-        assert self.block_q_dq is not None and self.block_kv_dq is not None
+        assert self.block_q_dq is not None
+        assert self.block_kv_dq is not None
         return self.block_q_dq, self.block_kv_dq
 
     @classmethod

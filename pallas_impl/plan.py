@@ -220,7 +220,8 @@ def make_plan(
         return KernelPlan(schedule, operands)
 
     compute, compute_dkv = block_sizes.block_kv_compute, block_sizes.block_kv_dkv_compute
-    assert compute is not None and compute_dkv is not None
+    assert compute is not None
+    assert compute_dkv is not None
     forward = plan(block_sizes.forward, compute, False)
     dq_blocks = block_sizes.dq
     dq = None

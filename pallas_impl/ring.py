@@ -137,7 +137,8 @@ class RingAttentionKernel:
             None if p is None else kernel_plan_spec(p, head_axis, axis, P())
             for p in self.plan.kernels
         ]
-        assert plans[0] is not None and plans[2] is not None
+        assert plans[0] is not None
+        assert plans[2] is not None
         specs = RingPlan(AttentionPlan(plans[0], plans[1], plans[2]), P(axis))
         return dataclasses.replace(self, plan=specs)
 

@@ -112,7 +112,8 @@ def _local(plan: KernelPlan, shard: Any, size: int) -> KernelPlan:
 
 def _local_plan(plan: AttentionPlan, shard: Any, size: int) -> AttentionPlan:
     forward, dq, dkv = (None if p is None else _local(p, shard, size) for p in plan)
-    assert forward is not None and dkv is not None
+    assert forward is not None
+    assert dkv is not None
     return AttentionPlan(forward, dq, dkv)
 
 

@@ -111,7 +111,8 @@ def test_every_forward_transfer_surrounds_a_kernel(topology: str, case: str) -> 
 def test_backward_transfers_surround_kernels_but_for_the_last_gradients() -> None:
     counts = tpu_aot.hidden(_ring(CausalMask((16384, 16384)), 16384, "zigzag", True, "v5e:2x2"))
     assert len(counts) == 6 + 6 + 8
-    assert all(counts[:-2]) and counts[-2:] == [0, 0]
+    assert all(counts[:-2])
+    assert counts[-2:] == [0, 0]
 
 
 def test_a_transfer_that_nothing_hides_is_noticed() -> None:

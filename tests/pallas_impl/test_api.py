@@ -24,8 +24,10 @@ CAUSAL = np.tril(np.ones((S, S), bool))
 
 def test_block_sizes_take_any_integer_and_fill_in_the_rest() -> None:
     sizes = BlockSizes(np.int64(256), np.uint16(128))
-    assert sizes.forward == (256, 128) and sizes.dkv[1] == 128
-    assert type(sizes.block_q) is int and sizes.dq == (256, 128)
+    assert sizes.forward == (256, 128)
+    assert sizes.dkv[1] == 128
+    assert type(sizes.block_q) is int
+    assert sizes.dq == (256, 128)
     assert BlockSizes(use_fused_bwd_kernel=True).dq is None
     assert BlockSizes(128, 256, use_fused_bwd_kernel=False).dq == (128, 256)
 

@@ -97,8 +97,10 @@ def test_random_blocks_with_empty_rows_and_unseen_keys(blocks: BlockSizes) -> No
     _check(mask, oracle.Problem(q, k, v, do, mask[None]), blocks)
     kernel = make_splash_mha(mask, block_sizes=blocks, interpret=True)
     dq, dk, dv, _ = _grads(kernel, q, k, v, None, None, do)
-    assert np.all(np.asarray(dk)[:, 256:384] == 0) and np.all(np.asarray(dv)[:, 256:384] == 0)
-    assert np.all(np.asarray(dq)[:, 128:256] == 0) and np.all(np.asarray(dq)[:, 5:20] == 0)
+    assert np.all(np.asarray(dk)[:, 256:384] == 0)
+    assert np.all(np.asarray(dv)[:, 256:384] == 0)
+    assert np.all(np.asarray(dq)[:, 128:256] == 0)
+    assert np.all(np.asarray(dq)[:, 5:20] == 0)
 
 
 @pytest.mark.parametrize(("blocks", "dynamic"), [(FUSED, False), (SPLIT, False), (FUSED, True)])

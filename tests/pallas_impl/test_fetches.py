@@ -140,4 +140,5 @@ def test_dynamic_mask_fetches_nothing_in_vain() -> None:
 
 def test_the_measure_sees_a_wasted_fetch() -> None:
     at = np.array([[0], [1], [0]])
-    assert _changes(at) == 3 and _changes(at[[True, False, True]]) == 1
+    assert _changes(at) == 3
+    assert _changes(at[[True, False, True]]) == 1

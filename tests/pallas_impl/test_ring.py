@@ -152,7 +152,8 @@ def test_no_kernel_runs_for_an_empty_shard() -> None:
                     walk(inner)
 
     walk(jax.make_jaxpr(ring)(kernel, x, x, x).jaxpr)
-    assert conditionals and all(min(c) == 0 and max(c) > 0 for c in conditionals)
+    assert conditionals
+    assert all(min(c) == 0 and max(c) > 0 for c in conditionals)
 
 
 def test_combination_is_associative_commutative_and_has_an_identity() -> None:
