@@ -25,7 +25,7 @@ from conformance.trail import Trail
 from conformance.verdict import Outcome
 
 #: So many processes of checks may be lost to an implementation that is not isolated.
-LOST_WORKERS = 20
+LOST_PROCESSES = 20
 
 
 class Collector:
@@ -38,6 +38,7 @@ class Collector:
         self.trail = trail
         self.task = progress.add_task("collecting", total=None)
         self.failing = 0
+        self.lost = 0
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without workers: the number of checks."""
@@ -74,8 +75,8 @@ class Collector:
         if outcome is None:
             self.run.errors.append(f"{report.nodeid}: {_last_line(report.longreprtext)}")
         else:
+            self.lost += 1
             self._take(outcome)
-        self.progress.advance(self.task)
 
     def _take(self, outcome: Outcome) -> None:
         self.run.outcomes.append(outcome)
@@ -94,10 +95,10 @@ class Collector:
         """An error inside pytest or a worker."""
         self.run.errors.append(_last_line(str(excrepr)))
 
-    def pytest_keyboard_interrupt(self, excinfo: object) -> None:
-        """Ctrl-C: what was found so far is reported."""
-        del excinfo
-        self.run.complete = False
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Ctrl-C: what was found so far is reported. Pytest derives other reasons to stop from it."""
+        if excinfo.type is KeyboardInterrupt:
+            self.run.complete = False
 
 
 def _last_line(text: str) -> str:
@@ -139,7 +140,7 @@ def pytest_arguments(
         arguments.append("--splash-no-expectations")
     if workers > 1:
         arguments += ["-n", str(workers), "--dist=loadgroup"]
-        arguments.append(f"--max-worker-restart={LOST_WORKERS}")
+        arguments.append("--max-worker-restart=0")
     else:
         arguments += ["-p", "no:xdist"]
     return arguments
@@ -183,14 +184,10 @@ def execute(
     ):
         collector = Collector(run, progress, journal, Trail(Path(folder)))
         arguments = pytest_arguments(run, clauses, workers, expectations, where)
-        if journal.outcomes:
-            arguments.append(f"--splash-done={journal.path.resolve()}")
+        arguments.append(f"--splash-done={journal.path.resolve()}")
         if workers > 1 and not where.apart:
             arguments.append(f"--splash-trail={folder}")
-        try:
-            code = pytest.main(arguments, plugins=[collector])
-        except KeyboardInterrupt:
-            code = pytest.ExitCode.INTERRUPTED
+        code = _through_pytest(arguments, collector)
     if code == pytest.ExitCode.INTERRUPTED:
         run.complete = False
     elif code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) and not run.errors:
@@ -204,6 +201,19 @@ def execute(
         save_findings(run, failures)
     except OSError as error:
         run.errors.append(f"replay files cannot be written: {error}")
+
+
+def _through_pytest(arguments: list[str], collector: Collector) -> int:
+    """Runs pytest; again for the checks that are left, if the implementation ended one of its processes."""
+    while True:
+        lost = collector.lost
+        try:
+            code = pytest.main(arguments, plugins=[collector])
+        except KeyboardInterrupt:
+            return pytest.ExitCode.INTERRUPTED
+        ended = lost < collector.lost <= LOST_PROCESSES and collector.run.complete
+        if not ended:
+            return code
 
 
 def save_findings(run: Run, folder: Path) -> None:

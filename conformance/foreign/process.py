@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -255,15 +256,19 @@ class Process:
     def _ended(self, kind: type[Fatal], message: str, cause: str, phase: str) -> Fatal:
         self.end()
         stderr, stdout = self._stderr.text(), self._stdout.text()
-        trace = stderr or stdout or "(it wrote nothing to its standard error)"
-        return kind(message, f"{cause} in {_function(stderr) or phase}", f"{message}\n{trace}")
+        stack = _stack(stderr)
+        function = stack[-1].rpartition(" in ")[2] if stack else phase
+        wrote = stderr or stdout or "(it wrote nothing to its standard error)"
+        return kind(message, f"{cause} in {function}", "\n".join([wrote, *stack, message]))
 
 
-def _function(stderr: str) -> str:
-    """The innermost Python function of a stack that faulthandler wrote, "" if there is none."""
-    _, found, stack = stderr.rpartition("(most recent call first):\n")
-    first = stack.split("\n", 1)[0]
-    return first.rpartition(" in ")[2].strip() if found and " in " in first else ""
+def _stack(stderr: str) -> list[str]:
+    """The stack of Python functions that faulthandler wrote, the innermost last, without those of the suite."""
+    _, _, rest = stderr.rpartition("(most recent call first):\n")
+    frames = itertools.takewhile(lambda line: line.startswith("  File "), rest.split("\n"))
+    return [line for line in frames if f"{os.sep}conformance{os.sep}foreign{os.sep}" not in line][
+        ::-1
+    ]
 
 
 def _size(size: int) -> str:
