@@ -1,8 +1,13 @@
-"""Deselects what only a deep run wants."""
+"""Deselects what only a deep run wants; runs the command line."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from conformance import cli
+from tests.command_line import ADAPTERS, Run, Said
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -13,3 +18,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deep:
         config.hook.pytest_deselected(items=deep)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with nothing but the adapters of `tests.command_line`."""
+    (tmp_path / "mine.py").write_text(ADAPTERS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def said(home: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process, in the folder of the adapters."""
+
+    def call(*arguments: str) -> Said:
+        capfd.readouterr()
+        try:
+            code = cli.main(arguments)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capfd.readouterr()
+        return Said(code, out, err)
+
+    return call

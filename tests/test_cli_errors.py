@@ -1,0 +1,199 @@
+"""The command line: adapters, bad arguments, help, smoke tests and replay files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import ADAPTERS, ONE, Run
+
+
+@pytest.mark.parametrize("impl", ["mine.py:ready_made", "./mine.py:Wrong", "mine:Wrong"])
+def test_adapters_are_files_or_modules_objects_or_classes(said: Run, impl: str) -> None:
+    found = said("smoke", impl)
+    assert found.code == 0
+    assert found.out.startswith("wrong 1.5\nfeatures: ")
+    assert "profiles: mask-info, inference, training" in found.out
+    assert "ok   mask_info(fwd)" in found.out
+
+
+def test_a_file_may_import_its_neighbours(said: Run, home: Path) -> None:
+    (home / "inner").mkdir()
+    (home / "inner" / "beside.py").write_text("from mine2 import Wrong\n")
+    (home / "inner" / "mine2.py").write_text(ADAPTERS)
+    assert said("smoke", "inner/beside.py:Wrong").code == 0
+
+
+@pytest.mark.parametrize(
+    ("impl", "words"),
+    [
+        ("nope", "unknown implementation 'nope': expected one of "),
+        ("nope.py:X", "no such file: nope.py"),
+        ("nope:X", "cannot import 'nope:X': No module named 'nope'"),
+        ("mine.py:Nope", "'mine.py' has no attribute 'Nope'"),
+        ("mine.py:three", "'mine.py:three' is not an adapter: it has no method describe()"),
+        ("mine.py:broken", "'mine.py:broken' fails: ValueError: not today"),
+        (
+            "mine.py:Unprepared",
+            "'mine.py:Unprepared' is not an adapter: it has no method prepare()",
+        ),
+        ("mine.py:Undescribed", "fails its smoke test: describe: RuntimeError: boom"),
+        ("mine.py:Listing", "fails its smoke test: describe: must return a Description, not list"),
+        (
+            "mine.py:Unready",
+            "fails its smoke test: prepare: prepare raised RuntimeError: no kernel",
+        ),
+        ("syntax.py:X", "syntax.py fails on import: SyntaxError"),
+    ],
+)
+def test_what_is_no_adapter_is_one_clear_line(said: Run, home: Path, impl: str, words: str) -> None:
+    (home / "syntax.py").write_text("def (:\n")
+    found = said("run", impl, "--clause", "LABEL-1", *ONE)
+    assert found.code == 2
+    assert found.out == ""
+    assert words in found.err
+    assert found.err.startswith("splash-conformance: ")
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("impl", "package"), [("jax", "jax"), ("tokamax", "tokamax")])
+def test_a_missing_library_says_what_to_install(
+    said: Run, monkeypatch: pytest.MonkeyPatch, impl: str, package: str
+) -> None:
+    for name in [*sys.modules]:
+        if name.startswith("conformance.adapters.") and "reference" not in name:
+            monkeypatch.delitem(sys.modules, name)
+        if name == package or name.startswith(package + "."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    found = said("run", impl, "--clause", "LABEL-1", *ONE)
+    assert found.code == 2
+    assert found.out == ""
+    assert found.err.count("\n") == 1
+    assert f"cannot import '{impl}'" in found.err
+    assert f"pip install 'splash-conformance[{impl}]'" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--clause", "label-1"), "--clause label-1: no such clause; did you mean LABEL-1?"),
+        (("--clause", "LABLE-3"), "--clause LABLE-3: no such clause; did you mean LABEL-3?"),
+        (("--clause", "zzz"), "--clause zzz: no such clause\n"),
+        (("--clause", "UNDEF-1"), "--clause UNDEF-1: nothing to check (undefined)"),
+        (("--seed", "x"), "argument --seed: invalid int value: 'x'"),
+        (("-n", "0"), "argument -n: must be a whole number of at least 1, got '0'"),
+        (("-n", "two"), "argument -n: must be a whole number of at least 1, got 'two'"),
+        (("--profile", "huge"), "invalid choice: 'huge' (choose from"),
+        (("--json", "nowhere/r.json"), "--json nowhere/r.json: must be a file in a folder that"),
+        (("--junit", "."), "--junit .: must be a file in a folder that exists"),
+        (("--failures", "mine.py"), "--failures mine.py: is not a folder"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_runs(
+    said: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    found = said("run", "reference", *arguments)
+    assert found.code == 2
+    assert found.out == ""
+    assert words in found.err
+    assert "Traceback" not in found.err
+
+
+@pytest.mark.parametrize("arguments", [(), ("rum", "reference")])
+def test_unknown_commands(said: Run, arguments: tuple[str, ...]) -> None:
+    found = said(*arguments)
+    assert found.code == 2
+    assert "try: splash-conformance --help" in found.err
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help")])
+def test_help_shows_examples(said: Run, arguments: tuple[str, ...]) -> None:
+    found = said(*arguments)
+    assert found.code == 0
+    for text in (
+        "examples:",
+        "splash-conformance run jax",
+        "file.py:attr",
+        "exit codes: 0 conforms",
+    ):
+        assert text in found.out
+
+
+def test_list(said: Run) -> None:
+    everything = said("list")
+    assert everything.code == 0
+    lines = everything.out.rstrip().split("\n")
+    assert any(line.startswith("LABEL-1 ") and "check_empty_blocks" in line for line in lines)
+    assert any(line.startswith("UNDEF-1 ") and line.endswith("[—]") for line in lines)
+    shrink = said("list", "SHRINK-", "width").out.rstrip().split("\n")
+    assert shrink
+    assert set(shrink) < set(lines)
+    assert all("shrink-" in line.lower() and "width" in line.lower() for line in shrink)
+
+
+def test_smoke_shows_what_fails(said: Run) -> None:
+    found = said("smoke", "mine.py:Unready")
+    assert found.code == 2
+    assert "FAIL prepare" in found.out
+    assert "RuntimeError: no kernel" in found.out
+    assert "mask_info" not in found.out.split("FAIL prepare")[1]
+    assert said("smoke", "nope").code == 2
+
+
+@pytest.fixture
+def saved(said: Run) -> dict[str, Any]:
+    """A replay file, as data."""
+    said("run", "mine.py:Wrong", "--clause", "LABEL-3", *ONE)
+    (file,) = Path("splash-conformance-failures").glob("*.json")
+    data: dict[str, Any] = json.loads(file.read_text())
+    return data
+
+
+def test_corrupt_replay_files(said: Run, saved: dict[str, Any]) -> None:
+    finding = saved["finding"]
+
+    def changed(**changes: Any) -> str:
+        return json.dumps(saved | {"finding": finding | changes})
+
+    texts = {
+        "{": "is not JSON",
+        "\x00": "is not JSON",
+        "[" * 100_000: "is not JSON",
+        "[]": "is not a replay file of format 1",
+        "{}": "is not a replay file of format 1",
+        json.dumps(saved | {"format": 9}): "is not a replay file of format 1",
+        json.dumps({"format": 1}): "is incomplete: 'finding'",
+        json.dumps(saved | {"finding": {"clause": "LABEL-3"}}): "is incomplete: ",
+        changed(check="check_nothing"): "unknown check 'check_nothing'",
+        changed(check=["x"]): r"unknown check ['x']",
+        changed(problem=None): "problem must be a JSON object",
+        changed(problem=finding["problem"] | {"q_len": "two"}): "q_len must be a whole number",
+        changed(
+            problem=finding["problem"] | {"masks": [{"kind": "x"}]}
+        ): "mask kind 'x' is unknown",
+        changed(problem=finding["problem"] | {"regime": "x"}): "unknown regime 'x'",
+    }
+    for text, words in texts.items():
+        Path("bad.json").write_text(text)
+        found = said("replay", "bad.json", "mine.py:Wrong")
+        assert found.code == 2, text[:60]
+        assert found.err.startswith("splash-conformance: bad.json: "), found.err
+        assert words in found.err
+        assert found.err.count("\n") == 1
+    Path("bad.json").write_bytes(b"\xff\xfe\x00")
+    assert "is not JSON" in said("replay", "bad.json", "mine.py:Wrong").err
+    assert "nowhere.json: cannot be read: No such file" in said("replay", "nowhere.json", "x").err
+    assert "cannot be read: Is a directory" in said("replay", ".", "x").err
+
+
+def test_a_replay_needs_what_its_check_needs(said: Run, saved: dict[str, Any]) -> None:
+    finding = saved["finding"] | {"check": "check_width", "clause": "SHRINK-1"}
+    Path("other.json").write_text(json.dumps(saved | {"finding": finding}))
+    found = said("replay", "other.json", "mine.py:Plain")
+    assert found.code == 2
+    assert "'mine.py:Plain' does not declare shrink, so check_width says nothing" in found.err
