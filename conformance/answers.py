@@ -72,7 +72,8 @@ def check_mask_info(info: Any, arguments: Sequence[Any]) -> None:
         optional = name == "mask_next"
         _array(f"{name}{where}", getattr(info, name), "iu", rank, optional=optional)
     _one_shape(where, {name: getattr(info, name) for name in names})
-    _array(f"partial_mask_blocks{where}", info.partial_mask_blocks, "b", 3, 5, optional=True)
+    # Some store 0 and 1: their type is a matter of clauses.
+    _array(f"partial_mask_blocks{where}", info.partial_mask_blocks, "biuf", 3, 5, optional=True)
     _array(f"q_sequence{where}", info.q_sequence, "iu", 1, optional=True)
     _array(f"computed_mask{where}", info.computed_mask, "b", 2, optional=True)
 

@@ -9,9 +9,7 @@ from conformance.judge import CHECKS
 from conformance.problem import Problem
 from conformance.verdict import Finding, Outcome
 
-ADVICE = (
-    "with --isolate only the implementation ends, and the search goes on to the smallest problem"
-)
+ADVICE = "with --isolate the search survives that, and goes on to the smallest problem"
 
 
 class Trail:
@@ -42,9 +40,8 @@ class Trail:
             data["problem"],
             "the process of the suite",
             "no error on a valid problem",
-            "the implementation ended the process",
+            f"the implementation ended the process; {ADVICE}",
             signature="the process ended",
-            detail=ADVICE,
             vector=data["vector"],
         )
         return Outcome(clause.id, check, clause.chapter, "violates", examples=1, findings=[finding])

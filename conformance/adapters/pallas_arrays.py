@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.adapter import Forward, Gradients, Inputs
-from conformance.adapters.pallas_common import ON_TPU
+from conformance.adapters.pallas_common import ON_TPU, accepts
 from conformance.mask_json import expr_to_json
 from conformance.problem import Problem
 
-#: Compiles a quarter faster; the arrays are too small for faster code to matter.
-QUICK = {"xla_backend_optimization_level": 0}
+#: Compiles a quarter faster; the arrays are too small for faster code to matter. JAX before 0.5 takes no such options.
+QUICK: dict[str, Any] = {}
+if accepts(jax.jit, "compiler_options") and not ON_TPU:
+    QUICK = {"compiler_options": {"xla_backend_optimization_level": 0}}
 
 #: Arrays of one call: q, k, v, segment ids (q, kv) or None, sinks or None.
 Arrays = tuple[Any, Any, Any, Any, Any]
@@ -121,7 +123,7 @@ def _program(kernel: Kernel, kind: str) -> Any:
         "batch": jax.vmap(forward, in_axes=(None, 0)),
         "gradients": gradients,
     }
-    return jax.jit(kinds[kind], compiler_options=None if ON_TPU else QUICK)
+    return jax.jit(kinds[kind], **QUICK)
 
 
 def to_arrays(inputs: Inputs, dtype: str) -> Arrays:
