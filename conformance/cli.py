@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from conformance import checks, expectation, replay, report, runner
+from conformance import checks, device, expectation, replay, report, runner
 from conformance.adapter import SHIPPED, Adapter, AdapterError
 from conformance.expectation import ExpectationError
 from conformance.foreign.host import close, environment_of
@@ -115,6 +115,11 @@ def build_parser() -> Parser:
         type=Path,
         metavar="F",
         help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
+    )
+    run.add_argument(
+        "--device",
+        choices=device.DEVICES,
+        help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
     )
     add_options(run.add_argument)
     run.set_defaults(action=command_run)

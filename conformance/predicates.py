@@ -8,9 +8,10 @@ import numpy as np
 
 from conformance.mask_json import kind_of
 from conformance.problem import Problem
-from conformance.regimes import seeing_rows
+from conformance.regimes import seeing_rows, visible
 from reference.blocks import Int32, labels
 from reference.mask_info import DIRECTIONS, Direction
+from reference.masks import Bool
 
 Predicate = Callable[[Problem], bool]
 PREDICATES: dict[str, Predicate] = {}
@@ -126,19 +127,29 @@ def unseeing_row(problem: Problem) -> bool:
     return not bool(seeing_rows(problem).all())
 
 
-@predicate
-def empty_q_block_in_backward_block(problem: Problem) -> bool:
-    """A q block that sees nothing forward lies inside a block that is computed backward."""
+def _inside_backward_block(problem: Problem, seen: Bool) -> bool:
+    """Whether a q block without a pair, ``seen[H, q_len, kv_len]``, lies inside a block with one backward."""
     q = problem.blocks.q
     directions: tuple[Direction, ...] = ("dq", "dkv")
-    for mask in set(problem.head_masks):
-        empty = np.repeat((labels(mask, q, problem.blocks.kv) == 0).all(axis=1), q)
-        for direction in directions:
-            size, other = problem.blocks.of(direction)
-            computed = np.repeat((labels(mask, size, other) != 0).any(axis=1), size)
-            if (empty & computed).any():
-                return True
-    return False
+    rows = seen.any(axis=2)
+
+    def by_block(size: int) -> Bool:
+        return np.repeat(rows.reshape(len(rows), -1, size).any(axis=2), size, axis=1)
+
+    sizes = {problem.blocks.of(direction)[0] for direction in directions}
+    return any(bool((~by_block(q) & by_block(size)).any()) for size in sizes)
+
+
+@predicate
+def empty_q_block_in_backward_block(problem: Problem) -> bool:
+    """A q block that sees nothing by its mask lies inside a backward block that sees something."""
+    return _inside_backward_block(problem, np.stack([mask.dense() for mask in problem.head_masks]))
+
+
+@predicate
+def unseeing_q_block_in_backward_block(problem: Problem) -> bool:
+    """The same of q blocks that see nothing by their mask and the segment ids together."""
+    return _inside_backward_block(problem, visible(problem))
 
 
 @predicate
