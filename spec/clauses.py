@@ -195,10 +195,12 @@ def defines(*clause_ids: str) -> Callable[[F], F]:
       KeyError: an id is not in the specification.
     """
 
+    for clause_id in clause_ids:
+        clause(clause_id)
+
     def mark(target: F) -> F:
         name = f"{target.__module__}.{target.__qualname__}"
         for clause_id in clause_ids:
-            clause(clause_id)
             DEFINITIONS.setdefault(clause_id, []).append(name)
         return target
 
