@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,13 @@ def observed(body: Any, blocks: list[list[int]]) -> KernelTrace:
     return found
 
 
+def when(condition: Any) -> Callable[[Callable[[], None]], None]:
+    from jax.experimental import pallas as pl
+
+    decorate: Callable[[Callable[[], None]], None] = pl.when(condition)
+    return decorate
+
+
 def two_slots(table: Any, busy: Any, q: Any, k0: Any, k1: Any, o: Any, acc: Any, s: Any) -> None:
     """Scores of the slots wait side by side in ``s`` before they are used."""
     import jax.numpy as jnp
@@ -93,13 +101,13 @@ def two_slots(table: Any, busy: Any, q: Any, k0: Any, k1: Any, o: Any, acc: Any,
 
     step = pl.program_id(0)
 
-    @pl.when(step % 2 == 0)
+    @when(step % 2 == 0)
     def _() -> None:
         acc[...] = jnp.zeros_like(acc)
 
     for count in (1, 2):
 
-        @pl.when(busy[step] == count)
+        @when(busy[step] == count)
         def _(count: int = count) -> None:
             for slot, k in enumerate((k0, k1)[:count]):
                 s[:, 8 * slot : 8 * slot + 8] = jnp.dot(q[...], k[...].T)
@@ -108,7 +116,7 @@ def two_slots(table: Any, busy: Any, q: Any, k0: Any, k1: Any, o: Any, acc: Any,
                 s[:, 8 * slot : 8 * slot + 8] = scores + 1.0
                 acc[...] += jnp.dot(s[:, 8 * slot : 8 * slot + 8], k[...])
 
-    @pl.when(step % 2 == 1)
+    @when(step % 2 == 1)
     def _() -> None:
         o[...] = acc[...]
 
