@@ -208,6 +208,44 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
         [with_mask(Local(None, None)), with_mask(Causal() & (Full() | Local(None, None, 2)))],
         [with_mask(Local(None, 0)), with_mask(Causal())],
     ),
+    "unseeing_row": (
+        [pattern("2", segments=(((1, 2),), ((2, 2),))), pattern("0")],
+        [pattern("2"), pattern("2", segments=(((1, 2),), ((2, 1), (1, 1))))],
+    ),
+    "empty_q_block_in_backward_block": (
+        [pattern("0", "2", blocks=BlockSizes(2, 2, q_dq=4)),
+         pattern("b", "0", blocks=BlockSizes(2, 2, q_dkv=4))],
+        [pattern("0", "2"), pattern("0", "0", blocks=BlockSizes(2, 2, q_dq=4)),
+         pattern("b", "c", blocks=BlockSizes(2, 2, q_dq=4, q_dkv=4))],
+    ),
+    "unseeing_q_block_in_backward_block": (
+        [pattern("2", "2", blocks=BlockSizes(2, 2, q_dq=4), segments=(((1, 2), (2, 2)), ((1, 2),)))],
+        [pattern("2", "2", blocks=BlockSizes(2, 2, q_dq=4), segments=(((1, 1), (2, 3)), ((2, 2),))),
+         pattern("2", "2", segments=(((1, 2), (2, 2)), ((1, 2),)))],
+    ),
+    "logits_below_any_sentinel": ([pattern("2", regime="float_edge")], [pattern("2")]),
+    "sinks": ([pattern("2", sinks=(0.5,))], [pattern("2")]),
+    "base2_exponent": (
+        [pattern("2"), pattern("2", options=(("use_base2_exp", True),))],
+        [pattern("2", options=(("use_base2_exp", False),))],
+    ),
+    "maximum_given": (
+        [pattern("2", options=(("max_logit_const", 0.0),))],
+        [pattern("2"), pattern("2", options=(("max_logit_value", None),))],
+    ),
+    "deferred_reciprocal": (
+        [pattern("2", options=(("fuse_reciprocal", False),))],
+        [pattern("2"), pattern("2", options=(("fuse_reciprocal", True),))],
+    ),
+    "ring": ([pattern("22", "22", ring=2)], [pattern("22", "22")]),
+    "ring_step_unseeing": (
+        [pattern("20", "22", ring=2)],
+        [pattern("20", "22"), pattern("2b", "c2", ring=2)],
+    ),
+    "ring_q_block_unseeing": (
+        [pattern("22", "02", "22", "22", ring=2)],
+        [pattern("22", "02", "22", "22"), pattern("20", "02", ring=2), pattern("22", "22", ring=2)],
+    ),
     "empty_row": ([with_mask(Causal(-1)), pattern("a0", "0c")], [with_mask(Causal()), pattern("a")]),
 }  # fmt: skip
 
