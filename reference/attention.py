@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from reference.masks import Bool
 from spec import defines
 
-Float = NDArray[np.float64]
+Float = NDArray[np.floating[Any]]
 Ids = NDArray[np.integer[Any]]
 SegmentIds = tuple[Ids, Ids]
 
