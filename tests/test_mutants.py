@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from conformance import checks
@@ -15,7 +17,7 @@ from spec import all_clauses
 
 checks.load_all()
 MUTANTS = load_all()
-SEEDS = (0, 7)
+SEEDS: list[Any] = [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 3, 7))]
 
 
 def outcomes(adapter: ReferenceAdapter, clause: str, seed: int) -> list[Outcome]:
