@@ -22,7 +22,9 @@ from reference.masks import Bool, Dense, Mask
 ROWS = 3
 CHUNK = 3**9
 SCOPES = [
-    pytest.param(3, chunk, marks=()) if columns == 3 else pytest.param(4, chunk, marks=pytest.mark.deep)
+    pytest.param(3, chunk, marks=())
+    if columns == 3
+    else pytest.param(4, chunk, marks=pytest.mark.deep)
     for columns in (3, 4)
     for chunk in range(3 ** (ROWS * columns) // CHUNK)
 ]
@@ -59,7 +61,7 @@ def next_position(wanted: Bool) -> Int32:
 
 def per_grid(array: NDArray[Any], height: int) -> NDArray[Any]:
     """A joined array ``[1, grids * height, width]`` cut into grids, in the order of its rows."""
-    return array[0].reshape(-1, height, array.shape[2])
+    return np.reshape(array[0], (-1, height, array.shape[2]))
 
 
 def in_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:

@@ -72,7 +72,7 @@ def by_complex_step(given_: dict[str, Any]) -> dict[str, Float]:
     """Im f(x + ih) / h for every element: exact to rounding, since nothing is subtracted."""
     start = [np.asarray(given_[n], dtype=np.complex128) for n in NAMES[:3]]
     start.append(np.zeros(2, complex) if given_["sinks"] is None else given_["sinks"] + 0j)
-    slopes = {}
+    slopes: dict[str, Float] = {}
     for place, name in enumerate(NAMES):
         slope = np.zeros(start[place].shape)
         for at in np.ndindex(slope.shape):

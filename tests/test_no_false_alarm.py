@@ -70,7 +70,9 @@ class Variant(ReferenceAdapter):
         return self.kind(validated(problem))
 
 
-def alarms(kind: type[PreparedReference], selected: list[Check], profile: Profile, seed: int) -> list[str]:
+def alarms(
+    kind: type[PreparedReference], selected: list[Check], profile: Profile, seed: int
+) -> list[str]:
     adapter = Variant(kind)
     subject = Subject(adapter, adapter.describe())
     outcomes = [run_check(check, subject, profile, seed) for check in selected]

@@ -118,7 +118,7 @@ def _program(kernel: Kernel, kind: str) -> Any:
         cotangents = (d_out, d_lse) if kernel.residuals else d_out
         return jax.vjp(differentiable, q, k, v, sinks)[1](cotangents)
 
-    kinds = {
+    kinds: dict[str, Any] = {
         "forward": forward,
         "batch": jax.vmap(forward, in_axes=(None, 0)),
         "gradients": gradients,
@@ -156,7 +156,13 @@ def forward_batch(kernel: Kernel, infos: Any, batch: Sequence[Arrays]) -> list[F
     """Attention of several elements under ``jax.vmap``, which share the arrays of the mask."""
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batch)
     found = _program(kernel, "batch")(infos, stacked)
-    return [_forward(tuple(None if a is None else a[n] for a in found)) for n in range(len(batch))]
+    output, *residuals = found
+
+    def element(n: int) -> Forward:
+        logsumexp, largest = (None if a is None else a[n] for a in residuals)
+        return _forward((output[n], logsumexp, largest))
+
+    return [element(n) for n in range(len(batch))]
 
 
 def gradients(

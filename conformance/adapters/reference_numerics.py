@@ -198,7 +198,9 @@ class Numerics:
         if self.problem.ring > 1:
             dq, dk, dv, dsinks = self.ring_backward(inputs, found, d_out)
         else:
-            kernels = {d: self.backward_pass(d, inputs, found, d_out, d_logsumexp) for d in ("dkv", "dq")}
+            kernels = {
+                d: self.backward_pass(d, inputs, found, d_out, d_logsumexp) for d in ("dkv", "dq")
+            }
             dk, dv, dq = kernels["dkv"].run_dkv()
             if not self.problem.option("fused_backward", False):
                 dq = kernels["dq"].run_dq()
@@ -226,7 +228,12 @@ class Numerics:
         """The problem of one device at one step: its rows of the mask, with one kv shard's columns."""
         masks = tuple(Dense(part) for part in mask)
         return self.problem.but(
-            q_len=mask.shape[1], kv_len=mask.shape[2], masks=masks, ring=1, segments=None, sinks=None
+            q_len=mask.shape[1],
+            kv_len=mask.shape[2],
+            masks=masks,
+            ring=1,
+            segments=None,
+            sinks=None,
         )
 
     def ring_shard(self, device: int, step: int) -> int:
@@ -248,7 +255,9 @@ class Numerics:
             return self.empty_part(q, k, v)
         profile = replace(self.profile(), output_u=U_FLOAT32)
         program = self.program(self.shard_problem(seen), "fwd")
-        kernel = self.forward_kernel(program, q, k, v, soft_cap=self.problem.soft_cap, profile=profile)
+        kernel = self.forward_kernel(
+            program, q, k, v, soft_cap=self.problem.soft_cap, profile=profile
+        )
         local = kernel.run()
         largest = np.where(local.max_logits == -np.inf, 0, local.max_logits)
         total = np.exp(local.logsumexp - largest)
@@ -277,7 +286,9 @@ class Numerics:
                 sinks = inputs.sinks.astype(np.float64)
                 state = self.ring_combine(state, sink_partial(sinks, rows, self.problem.head_dim_v))
             results.append((*finish(state), largest))
-        output, logsumexp, largest = (np.concatenate(parts, axis=1) for parts in zip(*results, strict=True))
+        output, logsumexp, largest = (
+            np.concatenate(parts, axis=1) for parts in zip(*results, strict=True)
+        )
         stored = Operations(self.profile()).output(output.astype(np.float32))
         return OnlineResult(stored, logsumexp.astype(np.float32), largest.astype(np.float32))
 
@@ -294,7 +305,10 @@ class Numerics:
                 if not seen.any():
                     continue
                 local = OnlineResult(
-                    *(shard_rows(a, device, size) for a in (found.output, found.logsumexp, found.max_logits))
+                    *(
+                        shard_rows(a, device, size)
+                        for a in (found.output, found.logsumexp, found.max_logits)
+                    )
                 )
                 q, cotangent = (shard_rows(a, device, size) for a in (inputs.q, d_out))
                 k, v = (shard_rows(a, shard, size) for a in (inputs.k, inputs.v))
@@ -334,15 +348,21 @@ def check_arrays(inputs: Inputs, problem: Problem) -> None:
         )
     for name, array in (("k", inputs.k), ("v", inputs.v)):
         if array.ndim != 3 or array.shape[1] != problem.kv_len:
-            raise ValueError(f"{name} must have kv_len={problem.kv_len} of the mask, got shape {array.shape}")
+            raise ValueError(
+                f"{name} must have kv_len={problem.kv_len} of the mask, got shape {array.shape}"
+            )
         if array.shape[0] < 1 or heads % array.shape[0]:
-            raise ValueError(f"{name} must have kv_heads that divide heads={heads}, got {array.shape}")
+            raise ValueError(
+                f"{name} must have kv_heads that divide heads={heads}, got {array.shape}"
+            )
     soft_capped(np.zeros(1), problem.soft_cap)  # refuses a cap that is not positive
     if inputs.segment_ids is not None:
         for name, ids, length in zip(
             ("q", "kv"), inputs.segment_ids, (problem.q_len, problem.kv_len), strict=True
         ):
             if ids.shape != (length,):
-                raise ValueError(f"segment_ids of {name} must have shape ({length},), got {ids.shape}")
+                raise ValueError(
+                    f"segment_ids of {name} must have shape ({length},), got {ids.shape}"
+                )
     if inputs.sinks is not None and inputs.sinks.shape != (heads,):
         raise ValueError(f"sinks must have shape ({heads},), got {inputs.sinks.shape}")

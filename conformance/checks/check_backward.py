@@ -52,7 +52,9 @@ def has_row_with_one_key(problem: Problem) -> bool:
     return bool((visible(problem).sum(axis=2) == 1).any())
 
 
-@judges("BWD-2", NumericDomain(signatures=ALONE, where=has_row_with_one_key, group=GROUP), heavy=True)
+@judges(
+    "BWD-2", NumericDomain(signatures=ALONE, where=has_row_with_one_key, group=GROUP), heavy=True
+)
 def check_logit_gradients(subject: Subject, problem: Problem) -> None:
     """dq where a row sees one key: 0, since ``dp`` and ``di`` are equal; and what it adds to dk."""
     single = visible(problem).sum(axis=2) == 1
@@ -166,7 +168,7 @@ def other_blocks(problem: Problem) -> list[BlockSizes]:
 def check_block_sizes_of_directions(subject: Subject, problem: Problem) -> None:
     """Different block sizes forward, in dkv and in dq."""
     for sizes in other_blocks(problem):
-        note = f" with blocks {({k: v for k, v in vars(sizes).items() if v})}"
+        note = f" with blocks { ({k: v for k, v in vars(sizes).items() if v}) }"
         gradients_match(subject, problem.but(blocks=sizes), note=note)
 
 
@@ -184,7 +186,9 @@ def check_empty_rows_contribute_nothing(subject: Subject, problem: Problem) -> N
 
 @judges(
     "BWD-14",
-    NumericDomain(frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks", "options"}), group=GROUP),
+    NumericDomain(
+        frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks", "options"}), group=GROUP
+    ),
     heavy=True,
 )
 def check_loss_on_other_rows(subject: Subject, problem: Problem) -> None:
@@ -224,7 +228,9 @@ STEP = 2.0**-6
 
 @judges(
     "BWD-17",
-    NumericDomain(signatures=("plain",), regimes=("signed", "flat", "rising", "positive"), group=GROUP),
+    NumericDomain(
+        signatures=("plain",), regimes=("signed", "flat", "rising", "positive"), group=GROUP
+    ),
     heavy=True,
 )
 def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
@@ -295,7 +301,11 @@ def check_gradients_of_wide_values(subject: Subject, problem: Problem) -> None:
     gradients_match(subject, problem)
 
 
-@judges("BWD-20", NumericDomain(frozenset({"per_head_masks"}), frozenset({"gqa"}), group=GROUP), heavy=True)
+@judges(
+    "BWD-20",
+    NumericDomain(frozenset({"per_head_masks"}), frozenset({"gqa"}), group=GROUP),
+    heavy=True,
+)
 def check_gradients_with_masks_of_heads(subject: Subject, problem: Problem) -> None:
     """Heads with different masks."""
     gradients_match(subject, problem)
@@ -314,13 +324,17 @@ def check_hidden_keys_do_not_change_dq(subject: Subject, problem: Problem) -> No
 
 @judges(
     "BWD-22",
-    NumericDomain(frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks", "options"}), group=GROUP),
+    NumericDomain(
+        frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks", "options"}), group=GROUP
+    ),
     heavy=True,
 )
 def check_dq_of_empty_rows(subject: Subject, problem: Problem) -> None:
     """dq is exactly 0 where a row sees nothing, whole q blocks included."""
     array, rows = np.asarray(subject.backward(problem, "loud").dq), ~seeing_rows(problem)
-    same_bits("dq", array, np.zeros_like(array), problem, rows=rows, note=", a row that sees nothing")
+    same_bits(
+        "dq", array, np.zeros_like(array), problem, rows=rows, note=", a row that sees nothing"
+    )
 
 
 @judges("BWD-23", NumericDomain(signatures=ALONE, where=is_stored, group=GROUP), heavy=True)

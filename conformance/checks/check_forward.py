@@ -129,9 +129,7 @@ def other_blocks(problem: Problem) -> Iterator[tuple[str, Problem]]:
             yield f"{name}, block_kv_compute={kv}" if split else name, problem.but(blocks=sizes)
 
 
-@judges(
-    "FWD-12", NumericDomain(signatures=("plain",), regimes=("rising", "falling")), heavy=True
-)
+@judges("FWD-12", NumericDomain(signatures=("plain",), regimes=("rising", "falling")), heavy=True)
 def check_block_sizes_do_not_matter(subject: Subject, problem: Problem) -> None:
     """Every block size that fits, with blocks whole and in parts."""
     for name, other in other_blocks(problem):
@@ -167,7 +165,8 @@ def is_stored(problem: Problem) -> bool:
     """Whether the masks are block patterns, which no kernel computes, with some block to skip."""
     kinds = {obj["kind"] for obj in problem.to_json()["masks"]}
     return kinds == {"blocks"} and any(
-        (labels(mask, problem.blocks.q, problem.blocks.kv) == EMPTY).any() for mask in problem.head_masks
+        (labels(mask, problem.blocks.q, problem.blocks.kv) == EMPTY).any()
+        for mask in problem.head_masks
     )
 
 
@@ -178,9 +177,14 @@ def skip_variants(subject: Subject, problem: Problem) -> Iterator[tuple[str, Pro
     for layout in layouts if len(layouts) > 1 else [None]:
         if layout == "flat" and not problem.single_mask:
             continue
-        for shrink in (True, False) if description.offers("shrink") and layout != "flat" else (True,):
+        for shrink in (
+            (True, False) if description.offers("shrink") and layout != "flat" else (True,)
+        ):
             name = f" in the {layout} layout" if layout else ""
-            yield f"{name}{'' if shrink else ', not shrunk'}", problem.but(layout=layout, shrink=shrink)
+            yield (
+                f"{name}{'' if shrink else ', not shrunk'}",
+                problem.but(layout=layout, shrink=shrink),
+            )
 
 
 @judges("FWD-13", NumericDomain(signatures=ALONE, where=is_stored), heavy=True)
@@ -239,7 +243,9 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
     """Heads in reverse order."""
     made = inputs(problem)
     sinks = None if made.sinks is None else made.sinks[::-1].copy()
-    turned = replace(made, q=made.q[::-1].copy(), k=made.k[::-1].copy(), v=made.v[::-1].copy(), sinks=sinks)
+    turned = replace(
+        made, q=made.q[::-1].copy(), k=made.k[::-1].copy(), v=made.v[::-1].copy(), sinks=sinks
+    )
     other = problem.but(
         masks=problem.masks[::-1], sinks=None if problem.sinks is None else problem.sinks[::-1]
     )
@@ -248,13 +254,17 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
     output = np.asarray(found.output)
     if output.ndim:
         output = output[::-1]
-    same_bits("output", output, subject.forward(problem).output, problem, note=" with reversed heads")
+    same_bits(
+        "output", output, subject.forward(problem).output, problem, note=" with reversed heads"
+    )
 
 
 @judges(
     "FWD-16",
     NumericDomain(
-        allows=frozenset({"segment_ids"}), signatures=("plain", "segments"), regimes=("signed", "tilted")
+        allows=frozenset({"segment_ids"}),
+        signatures=("plain", "segments"),
+        regimes=("signed", "tilted"),
     ),
     heavy=True,
 )
@@ -285,7 +295,11 @@ def check_empty_rows_are_zero(subject: Subject, problem: Problem) -> None:
     same_bits("output", found, np.zeros_like(found), problem, rows=~seeing_rows(problem))
 
 
-@judges("FWD-18", NumericDomain(frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks"})), heavy=True)
+@judges(
+    "FWD-18",
+    NumericDomain(frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks"})),
+    heavy=True,
+)
 def check_other_rows_are_right(subject: Subject, problem: Problem) -> None:
     """Rows that see something, beside rows that do not."""
     forward_matches(subject, problem, rows=seeing_rows(problem))
@@ -294,7 +308,9 @@ def check_other_rows_are_right(subject: Subject, problem: Problem) -> None:
 def has_empty_q_block(problem: Problem) -> bool:
     """Whether a q block of some head sees no kv block, by its mask."""
     q, kv = problem.blocks.q, problem.blocks.kv
-    return any(bool((labels(mask, q, kv) == EMPTY).all(axis=1).any()) for mask in problem.head_masks)
+    return any(
+        bool((labels(mask, q, kv) == EMPTY).all(axis=1).any()) for mask in problem.head_masks
+    )
 
 
 @judges(
@@ -413,7 +429,9 @@ def is_causal(problem: Problem) -> bool:
     return all(mask == Causal() for mask in problem.masks)
 
 
-@judges("FWD-25", NumericDomain(signatures=("plain",), regimes=("signed",), where=is_causal), heavy=True)
+@judges(
+    "FWD-25", NumericDomain(signatures=("plain",), regimes=("signed",), where=is_causal), heavy=True
+)
 def check_head_dimensions(subject: Subject, problem: Problem) -> None:
     """64, 96, 128 and 192: right, or refused with an error that names the head dimension."""
     for dim in (64, 96, 128, 192):
@@ -430,7 +448,11 @@ def _forward_anew(subject: Subject, problem: Problem) -> Forward:
     return found
 
 
-@judges("FWD-26", NumericDomain(allows=frozenset({"bfloat16"}), signatures=("plain", "bfloat16")), heavy=True)
+@judges(
+    "FWD-26",
+    NumericDomain(allows=frozenset({"bfloat16"}), signatures=("plain", "bfloat16")),
+    heavy=True,
+)
 def check_type_of_output(subject: Subject, problem: Problem) -> None:
     """The declared type, values of that type, within a budget that has one rounding to it."""
     found = forward_matches(subject, problem)

@@ -31,7 +31,9 @@ def call_with(subject: Subject, problem: Problem, **arrays: Any) -> Callable[[],
     """A forward call with some arrays replaced, prepared anew."""
 
     def call() -> Forward:
-        found: Forward = subject.adapter.prepare(problem).forward(replace(inputs(problem), **arrays))
+        found: Forward = subject.adapter.prepare(problem).forward(
+            replace(inputs(problem), **arrays)
+        )
         np.asarray(found.output)  # a lazy result is computed here
         return found
 
@@ -128,10 +130,14 @@ def check_head_dimensions_that_differ(subject: Subject, problem: Problem) -> Non
 def check_block_sizes_of_any_integer_type(subject: Subject, problem: Problem) -> None:
     """Block sizes as NumPy integers are accepted and mean the same."""
     for kind in (np.int32, np.int64):
-        sizes: Any = {n: None if size is None else kind(size) for n, size in vars(problem.blocks).items()}
+        sizes: Any = {
+            n: None if size is None else kind(size) for n, size in vars(problem.blocks).items()
+        }
         prepared = subject.fresh(problem.but(blocks=BlockSizes(**sizes)))
         found: Forward = subject.call("forward", partial(prepared.forward, inputs(problem)))
-        forward_matches(subject, problem, found=found, note=f" with block sizes of type {kind.__name__}")
+        forward_matches(
+            subject, problem, found=found, note=f" with block sizes of type {kind.__name__}"
+        )
 
 
 @judges(
@@ -143,9 +149,7 @@ def check_mask_value_that_is_not_finite(subject: Subject, problem: Problem) -> N
     """-inf, inf and NaN in place of hidden logits."""
     for value in (-np.inf, np.inf, np.nan):
         other = problem.but(options=(("mask_value", value),))
-        reject(
-            f"mask_value={value}", ("mask_value", "mask value"), call_with(subject, other)
-        )
+        reject(f"mask_value={value}", ("mask_value", "mask value"), call_with(subject, other))
 
 
 @judges(

@@ -41,7 +41,10 @@ PRECISION = ("cancelling", "representable", "positive", "huge")
 @judges("NUM-1", NumericDomain(allows=FEATURES | {"empty_rows"}, regimes=ALL_REGIMES), heavy=True)
 def check_non_finite_values(subject: Subject, problem: Problem) -> None:
     """NaN and infinity in the output, in rows that see something."""
-    found, expected = np.asarray(subject.forward(problem).output), dense_result(core(problem)).output
+    found, expected = (
+        np.asarray(subject.forward(problem).output),
+        dense_result(core(problem)).output,
+    )
     unlimited = np.full_like(expected, np.inf)
     compare("output", found, expected, unlimited, problem, rows=seeing_rows(problem))
 
@@ -56,7 +59,11 @@ def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
     forward_matches(subject, problem)
 
 
-@judges("NUM-3", NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling, broad=True), heavy=True)
+@judges(
+    "NUM-3",
+    NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling, broad=True),
+    heavy=True,
+)
 def check_forward_budgets(subject: Subject, problem: Problem) -> None:
     """The output, and the residuals that are declared, with features alone and in pairs."""
     if subject.description.offers("residuals"):
@@ -79,7 +86,9 @@ def check_gradient_budgets(subject: Subject, problem: Problem) -> None:
 def measure_accuracy(subject: Subject, problem: Problem) -> Measure | None:
     """Root mean square error over that of a plain blockwise computation in the same arithmetic."""
     made, exact = inputs(problem), exact_forward(subject, problem)
-    program = compile_program(problem.head_masks, problem.kv_heads, problem.blocks.q, problem.blocks.kv)
+    program = compile_program(
+        problem.head_masks, problem.kv_heads, problem.blocks.q, problem.blocks.kv
+    )
     baseline = online_forward(
         program, made.q, made.k, made.v,
         segment_ids=made.segment_ids, soft_cap=problem.soft_cap, sinks=made.sinks,
@@ -88,4 +97,6 @@ def measure_accuracy(subject: Subject, problem: Problem) -> Measure | None:
     ratio = accuracy_ratio(subject.forward(problem).output, baseline.output, exact.output)
     if not np.isfinite(ratio):
         return None  # the baseline has no error at all
-    return Measure(ratio, 1.0, "root mean square error of the output, in that of a plain computation")
+    return Measure(
+        ratio, 1.0, "root mean square error of the output, in that of a plain computation"
+    )

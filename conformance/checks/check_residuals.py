@@ -38,7 +38,9 @@ def check_logsumexp(subject: Subject, problem: Problem) -> None:
     residuals_match(subject, problem, ("logsumexp",))
 
 
-@judges("RES-2", NumericDomain(frozenset({"sinks"}), signatures=("sinks",), group=GROUP), heavy=True)
+@judges(
+    "RES-2", NumericDomain(frozenset({"sinks"}), signatures=("sinks",), group=GROUP), heavy=True
+)
 def check_sink_in_logsumexp(subject: Subject, problem: Problem) -> None:
     """The sink is in the denominator that is returned."""
     residuals_match(subject, problem, ("logsumexp",))
@@ -160,7 +162,9 @@ def check_order_of_residuals(subject: Subject, problem: Problem) -> None:
         if len(wrong):
             head, row = (int(k) for k in wrong[0])
             actual = f"{lse[head, row]:.9g} with max_logits {largest[head, row]:.9g}"
-            raise Violation(f"logsumexp[head {head}, row {row}]", text, actual, (len(wrong), lse.size))
+            raise Violation(
+                f"logsumexp[head {head}, row {row}]", text, actual, (len(wrong), lse.size)
+            )
 
 
 @judges("RES-9", ANY_TYPE, heavy=True)
@@ -170,7 +174,11 @@ def check_shape_and_type_of_residuals(subject: Subject, problem: Problem) -> Non
     expect("type of the residuals", "float32", found.residual_dtype)
     expect("shape of logsumexp", (problem.heads, problem.q_len), np.asarray(found.logsumexp).shape)
     if subject.description.offers("residuals:max_logits"):
-        expect("shape of max_logits", (problem.heads, problem.q_len), np.asarray(found.max_logits).shape)
+        expect(
+            "shape of max_logits",
+            (problem.heads, problem.q_len),
+            np.asarray(found.max_logits).shape,
+        )
 
 
 @judges("RES-10", ANY_TYPE, heavy=True)

@@ -108,7 +108,11 @@ def check_nothing_is_the_identity(subject: Subject, problem: Problem) -> None:
     forward_matches(subject, problem)
 
 
-@judges("RING-7", ring(signatures=SMALL, allows=("options",), regimes=("rising", "falling", "positive")), heavy=True)
+@judges(
+    "RING-7",
+    ring(signatures=SMALL, allows=("options",), regimes=("rising", "falling", "positive")),
+    heavy=True,
+)
 def check_one_division(subject: Subject, problem: Problem) -> None:
     """Several shards with something to see, and every option that is offered."""
     forward_matches(subject, problem)
@@ -197,7 +201,11 @@ def has_row_unseeing_in_a_shard(problem: Problem) -> bool:
     return bool((some & ~parts).any())
 
 
-@judges("RING-15", ring(signatures=SMALL, where=has_row_unseeing_in_a_shard, allows=("empty_rows",)), heavy=True)
+@judges(
+    "RING-15",
+    ring(signatures=SMALL, where=has_row_unseeing_in_a_shard, allows=("empty_rows",)),
+    heavy=True,
+)
 def check_rows_unseeing_in_a_shard(subject: Subject, problem: Problem) -> None:
     """Rows that see nothing in a shard of which others see something."""
     forward_matches(subject, problem, rows=seeing_rows(problem))

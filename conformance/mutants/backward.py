@@ -141,7 +141,12 @@ class NoGradientBesideResiduals(Numerics):
     """dq of a call that returns residuals is 0."""
 
     def backward(
-        self, inputs: Inputs, d_out: NDArray[np.float32], *, with_residuals: bool = False, **options: Any
+        self,
+        inputs: Inputs,
+        d_out: NDArray[np.float32],
+        *,
+        with_residuals: bool = False,
+        **options: Any,
     ) -> Gradients:
         found = super().backward(inputs, d_out, **options)
         return replace(found, dq=0 * found.dq) if with_residuals else found
@@ -278,5 +283,7 @@ add(
     _mutant("last-backward-step-lost", "BWD-23", "skipping", LastStepLostBackward),
     _mutant("sink-not-in-probabilities", "BWD-24", "sinks", SinkNotInProbabilities),
     _mutant("gradients-in-float32", "BWD-25", "types", GradientsInFloat32),
-    _mutant("cap-without-slope-beside-sinks", "NUM-4", "pair of features", CapWithoutSlopeBesideSinks),
+    _mutant(
+        "cap-without-slope-beside-sinks", "NUM-4", "pair of features", CapWithoutSlopeBesideSinks
+    ),
 )

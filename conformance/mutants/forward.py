@@ -358,7 +358,9 @@ add(
     numeric_mutant("first-head-scaled", "FWD-15", "heads", FirstHeadScaled),
     numeric_mutant("segments-of-first-element", "FWD-16", "batch", SegmentsOfFirstElement),
     numeric_mutant("empty-rows-divide", "FWD-17", "rows that see nothing", EmptyRowsDivide),
-    numeric_mutant("empty-row-empties-block", "FWD-18", "rows that see nothing", EmptyRowEmptiesBlock),
+    numeric_mutant(
+        "empty-row-empties-block", "FWD-18", "rows that see nothing", EmptyRowEmptiesBlock
+    ),
     numeric_mutant("empty-blocks-unwritten", "FWD-19", "unwritten output", EmptyBlocksUnwritten),
     numeric_mutant("counts-calls", "FWD-20", "determinism", CountsCalls),
     numeric_mutant("full-blocks-masked", "FWD-21", "mask block of a full block", FullBlocksMasked),

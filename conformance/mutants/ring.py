@@ -56,9 +56,7 @@ class OldSumsNotRescaled(Numerics):
     def ring_combine(self, a: Partial, b: Partial) -> Partial:
         maximum = np.maximum(a.maximum, b.maximum)
         factor = np.exp(b.maximum - np.where(maximum == -np.inf, 0, maximum))
-        return Partial(
-            maximum, a.total + factor * b.total, a.sums + factor[:, :, None] * b.sums
-        )
+        return Partial(maximum, a.total + factor * b.total, a.sums + factor[:, :, None] * b.sums)
 
 
 class EmptyShardContributes(Numerics):
@@ -181,7 +179,9 @@ class MaximumForLogsumexp(Numerics):
         return replace(found, logsumexp=found.max_logits)
 
 
-def _mutant(name: str, clause: str, bug_class: str, stage: type[Numerics], **more: tuple[str, ...]) -> Mutant:
+def _mutant(
+    name: str, clause: str, bug_class: str, stage: type[Numerics], **more: tuple[str, ...]
+) -> Mutant:
     return Mutant(name, clause, bug_class, numerics=stage, without=more.get("without", ()))
 
 

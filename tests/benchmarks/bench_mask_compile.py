@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as jax_mask
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask_info as jax_info
-from tokamax._src.ops.experimental.tpu.splash_attention import (  # type: ignore[import-untyped]
+from tokamax._src.ops.experimental.tpu.splash_attention import (
     splash_attention_mask as tokamax_mask,
 )
 from tokamax._src.ops.experimental.tpu.splash_attention import (

@@ -79,8 +79,8 @@ def parse(path: str) -> Kernel:
             elif records:
                 records[-1] = records[-1][0], records[-1][1] + line
     regions: dict[str, int] = {}
-    for address, text in records:
-        for label in LABEL.findall(text):
+    for address, body in records:
+        for label in LABEL.findall(body):
             regions.setdefault(label, address)
     texts = dict(records)
     jumps = [(a, regions[n]) for a, t in records for n in BRANCH.findall(t) if n in regions]
@@ -225,7 +225,7 @@ def ours(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
     from pallas_impl.block_sizes import BlockSizes
     from pallas_impl.masks import CausalMask, FullMask, LocalMask
 
-    made = {
+    made: Any = {
         "full": lambda: FullMask((S, S)),
         "causal": lambda: CausalMask((S, S)),
         "local1024": lambda: LocalMask((S, S), (1023, 0)),
@@ -257,7 +257,7 @@ def jax_splash(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
         splash_attention_mask as sm,
     )
 
-    made = {
+    made: Any = {
         "full": lambda: sm.FullMask((S, S)),
         "causal": lambda: sm.CausalMask((S, S)),
         "local1024": lambda: sm.LocalMask((S, S), (1023, 0), 0),
@@ -321,7 +321,9 @@ def compile_call(kernel: Any, length: int, chip: str, gradient: bool) -> None:
     from jax.experimental import topologies
     from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
 
-    device = topologies.get_topology_desc(platform="tpu", topology_name=f"{chip}:1x1").devices[0]
+    device: Any = topologies.get_topology_desc(platform="tpu", topology_name=f"{chip}:1x1").devices[
+        0
+    ]
     x = jax.ShapeDtypeStruct((1, length, DIM), jnp.bfloat16, sharding=SingleDeviceSharding(device))
 
     def call(q: Any, k: Any, v: Any) -> Any:

@@ -116,7 +116,9 @@ def gradients(pr: Problem, d_lse: Any = None) -> Gradients:
     if pr.soft_cap is not None:  # 1 - t² where t errs by its logit's error / cap
         e_ds += f.p * np.abs(dp - delta) * (2 * f.logit_error / pr.soft_cap + 2 * EXP)
     e_ds += pr.stored * np.abs(ds)
-    rows = lambda x: x.reshape(-1, group, *x.shape[1:]).sum(1)
+
+    def rows(x: Any) -> Any:
+        return x.reshape(-1, group, *x.shape[1:]).sum(1)
 
     def product(a: Any, e: Any, b: Any) -> tuple[Any, Any]:
         terms = a.shape[-1] * group + 4

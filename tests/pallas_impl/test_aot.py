@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tpu_aot
 from jax.sharding import PartitionSpec as P
 
 from pallas_impl.api import make_splash_mha
@@ -16,6 +15,7 @@ from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.masks import CausalMask, FullMask
 from pallas_impl.ring import make_ring_attention
 from pallas_impl.segment_ids import SegmentIds
+from tests.pallas_impl import tpu_aot
 
 S = 1024
 CHIPS = ["v5e:1x1", "v6e:1x1"]
@@ -55,7 +55,7 @@ def test_gradients_compile(
     )
     q = jax.ShapeDtypeStruct((4, S, dim), dtype)
     k, v = (jax.ShapeDtypeStruct((2, S, d), dtype) for d in (dim, v_dim))
-    ids = jax.ShapeDtypeStruct((S,), jnp.int32)
+    ids: Any = jax.ShapeDtypeStruct((S,), jnp.int32)
     segments = SegmentIds(ids, ids) if extras else None
     sinks = jax.ShapeDtypeStruct((4,), F32) if extras else None
     compiled = tpu_aot.compile_for(

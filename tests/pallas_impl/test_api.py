@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import attention_oracle as oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from pallas_impl.api import make_splash_mha, make_splash_mqa
 from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.masks import CausalMask, MultiHeadMask
 from pallas_impl.segment_ids import SegmentIds
+from tests.pallas_impl import attention_oracle as oracle
 
 S = 256
 SMALL = BlockSizes(128, 128)
@@ -23,7 +23,8 @@ CAUSAL = np.tril(np.ones((S, S), bool))
 
 
 def test_block_sizes_take_any_integer_and_fill_in_the_rest() -> None:
-    sizes = BlockSizes(np.int64(256), np.uint16(128))
+    given: tuple[Any, Any] = (np.int64(256), np.uint16(128))
+    sizes = BlockSizes(*given)
     assert sizes.forward == (256, 128)
     assert sizes.dkv[1] == 128
     assert type(sizes.block_q) is int
@@ -51,8 +52,8 @@ def test_block_sizes_refuse(kwargs: Any, error: Any, message: str) -> None:
 
 
 def _kernel(mask: Any = None, **kwargs: Any) -> Any:
-    kwargs = {"block_sizes": SMALL, "interpret": True} | kwargs
-    return make_splash_mha(CausalMask((S, S)) if mask is None else mask, **kwargs)
+    options: dict[str, Any] = {"block_sizes": SMALL, "interpret": True} | kwargs
+    return make_splash_mha(CausalMask((S, S)) if mask is None else mask, **options)
 
 
 def _x(*shape: int, dtype: Any = jnp.float32) -> Any:
@@ -82,7 +83,7 @@ def test_segments_sinks_and_heads_refused() -> None:
     ids = np.zeros(S, np.int32)
     with pytest.raises(ValueError, match=r"segment_ids.kv must have shape \(256,\)"):
         _kernel()(q, q, q, SegmentIds(ids, ids[:100]))
-    with pytest.raises(TypeError, match="segment_ids.q must hold integers"):
+    with pytest.raises(TypeError, match=r"segment_ids\.q must hold integers"):
         _kernel()(q, q, q, SegmentIds(ids.astype(np.float32), ids))
     with pytest.raises(ValueError, match=r"sinks must have shape \(2,\)"):
         _kernel()(q, q, q, None, jnp.zeros(3))
@@ -156,9 +157,9 @@ def test_sharding_spec_must_match_the_shard_counts() -> None:
     kernel = _kernel(q_seq_shards=2)
     with pytest.raises(ValueError, match="q_seq_shards is 2 but"):
         kernel.manual_sharding_spec(NamedSharding(mesh, P("h", "s")))
-    with pytest.raises(ValueError, match="sharding.spec must be"):
+    with pytest.raises(ValueError, match=r"sharding\.spec must be"):
         kernel.manual_sharding_spec(NamedSharding(mesh, P("h")))
-    with pytest.raises(ValueError, match="must be called inside jax.shard_map"):
+    with pytest.raises(ValueError, match=r"must be called inside jax\.shard_map"):
         kernel(*[_x(2, 128, 64)] * 3)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import attention_oracle as oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from pallas_impl.api import make_splash_mha, make_splash_mqa
 from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.masks import CausalMask
 from pallas_impl.segment_ids import SegmentIds
+from tests.pallas_impl import attention_oracle as oracle
 
 S = 512
 CAUSAL = np.tril(np.ones((S, S), bool))
@@ -50,7 +50,9 @@ def _check(
     q, k, v, do = (jnp.asarray(x, dtype) for x in (pr.q, pr.k, pr.v, pr.do))
     sinks = None if pr.sinks is None else jnp.asarray(pr.sinks)
     got = dict(zip(("q", "k", "v", "sinks"), _grads(kernel, q, k, v, seg, sinks, do), strict=True))
-    wide = {n: np.asarray(x, np.float32) for n, x in (("q", q), ("k", k), ("v", v), ("do", do))}
+    wide: dict[str, Any] = {
+        n: np.asarray(x, np.float32) for n, x in (("q", q), ("k", k), ("v", v), ("do", do))
+    }
     stored = oracle.UBF if dtype == jnp.bfloat16 else oracle.U32
     want = oracle.gradients(pr._replace(**wide, stored=stored))
     for name, value in want.values.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import attention_oracle as oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.in_kernel import evaluate
 from pallas_impl.masks import CausalMask, FullMask, LocalMask
 from pallas_impl.segment_ids import SegmentIds
+from tests.pallas_impl import attention_oracle as oracle
 
 S = 512
 CAUSAL = np.tril(np.ones((S, S), bool))

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tpu_aot
 
 from pallas_impl import memory_budget
 from pallas_impl.api import make_splash_mha
 from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.masks import CausalMask
+from tests.pallas_impl import tpu_aot
 
 
 def _with_table(words: int, block: int) -> tuple[Any, Any]:
