@@ -11,7 +11,7 @@ from conformance.problem import Problem
 from conformance.regimes import seeing_rows, visible
 from reference.blocks import Int32, labels
 from reference.mask_info import DIRECTIONS, Direction
-from reference.masks import Bool
+from reference.masks import Bool, Causal
 
 Predicate = Callable[[Problem], bool]
 PREDICATES: dict[str, Predicate] = {}
@@ -181,6 +181,13 @@ def maximum_given(problem: Problem) -> bool:
 def deferred_reciprocal(problem: Problem) -> bool:
     """The division by the denominator is left to the caller of the kernel."""
     return not problem.option("fuse_reciprocal", True)
+
+
+@predicate
+def diagonal_skip_off_the_diagonal(problem: Problem) -> bool:
+    """Products above the diagonal of blocks are skipped by an option, and the mask's edge is elsewhere."""
+    first = problem.masks[0]
+    return bool(problem.option("diag_skip")) and isinstance(first, Causal) and first.offset != 0
 
 
 @predicate
