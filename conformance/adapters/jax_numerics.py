@@ -24,6 +24,7 @@ from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
 from conformance.adapters import pallas_arrays
 from conformance.adapters.pallas_arrays import Kernel, padded_stack, shared_function, to_arrays
 from conformance.adapters.pallas_common import (
+    INTERPRETS_MEMORY,
     accepts,
     float32_profile,
     interpret,
@@ -53,11 +54,37 @@ NUMERIC_OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
+#: Head dimensions that some release has kernels for.
+HEAD_DIMS = (64, 96, 128, 192, 256)
+
+
+def has_kernel(head_dim: int, head_dim_v: int) -> bool:
+    """Whether the installed release can build a kernel for these head dimensions; earlier ones need whole lanes."""
+    mask = mask_lib.MultiHeadMask([mask_lib.FullMask((128, 128))])
+    sizes = kernel_lib.BlockSizes(block_q=128, block_kv=128, block_kv_compute=128)
+    kernel = kernel_lib.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)
+    q, v = (jax.ShapeDtypeStruct((1, 128, dim), np.float32) for dim in (head_dim, head_dim_v))
+    try:
+        jax.eval_shape(kernel, q, q, v)
+    except (NotImplementedError, ValueError):
+        return False
+    return True
+
+
+def head_dims() -> tuple[int, ...]:
+    """Those of `HEAD_DIMS` that the installed release has kernels for."""
+    return tuple(dim for dim in HEAD_DIMS if has_kernel(dim, dim))
+
+
 def numeric_features() -> frozenset[str]:
-    """`NUMERIC_FEATURES` and what the installed release has on top."""
+    """`NUMERIC_FEATURES` as far as the installed release has them, and what it has on top."""
     found = set(NUMERIC_FEATURES)
     if accepts(kernel_lib._splash_attention_forward, "sinks"):
         found.add("sinks")
+    if not has_kernel(128, 256):
+        found.discard("head_dim_v")
+    if not INTERPRETS_MEMORY:
+        found.discard("uninitialised")
     return frozenset(found)
 
 

@@ -21,6 +21,7 @@ from conformance.adapter import Description
 from conformance.adapters.jax_numerics import (
     NUMERIC_OPTIONS,
     JaxNumerics,
+    head_dims,
     numeric_features,
 )
 from conformance.adapters.pallas_common import accepts, evaluate_mask_function, plain, share
@@ -222,6 +223,7 @@ class JaxAdapter:
             directions=("fwd", "dq", "dkv"),
             kernel_block_multiples=(128, 128),
             options=OPTIONS,
+            head_dims=head_dims(),
             empty_logsumexp=kernel_lib.DEFAULT_MASK_VALUE,
         )
 

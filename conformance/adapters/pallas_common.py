@@ -99,6 +99,12 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
     return name in inspect.signature(function).parameters
 
 
+#: Whether the installed release simulates the memory of a kernel.
+INTERPRETS_MEMORY = hasattr(pltpu, "InterpretParams") and accepts(
+    pltpu.InterpretParams, "uninitialized_memory"
+)
+
+
 def plain(array: Any) -> NDArray[Any] | None:
     """A NumPy copy of an array that may be absent."""
     return None if array is None else np.array(array)
