@@ -106,7 +106,7 @@ def _encode_array(value: Any, folder: str) -> Any:
     name = array.dtype.name
     if name == "bfloat16":
         array = array.view(np.uint16)
-    elif array.dtype.kind not in "biufc" or array.dtype.isbuiltin != 1:
+    elif array.dtype.kind not in "biufc" or array.dtype.type.__module__ != "numpy":
         return opaque(value, f"array of {name}")
     header = {
         TAG: "scalar" if isinstance(value, np.generic) else "array",
