@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance import library
 from conformance.problem import Problem
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
@@ -303,14 +304,21 @@ def load(impl: str) -> Adapter:
 
     Args:
       impl: a name from `SHIPPED`, ``package.module:attribute`` or ``path/to/file.py:attribute``. The
-        attribute is an adapter, or a class or function that makes one without arguments.
+        attribute is an adapter, or a class or function that makes one without arguments. ``jax=PACKAGE``
+        and ``tokamax=PACKAGE`` run the adapter of a library on a fork of it.
 
     Raises:
       AdapterError: it cannot be found or imported, or is not an adapter.
     """
     hint = ""
-    if impl in SHIPPED:
-        module_name, hint = SHIPPED[impl]
+    shipped, _, package = impl.partition("=")
+    if shipped in SHIPPED:
+        if package or shipped in library.PACKAGES:
+            try:
+                library.want(shipped, package or None)
+            except ValueError as error:
+                raise AdapterError(f"{impl!r}: {error}") from error
+        module_name, hint = SHIPPED[shipped]
         source, attribute = module_name, "make"
     elif ":" in impl:
         source, attribute = impl.rsplit(":", 1)

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import conformance
-from conformance import checks
+from conformance import checks, library
+from conformance.adapter import AdapterError, load
 from conformance.adapters.reference import ReferenceAdapter
 from conformance.foreign import start, wire
 from conformance.foreign.host import ForeignAdapter, ForeignMask, close
@@ -417,3 +418,45 @@ def test_jax_runs_apart() -> None:
     assert subject.mask_info(problem, "fwd").block_mask.shape[1:] == (2, 2)
     assert len(subject.schedule(problem, "fwd", Shard()).work()) == 3
     close(adapter)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
+def test_forks_are_judged_by_the_adapter_of_their_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = library.PACKAGES["jax"]
+    fork = tmp_path / "framework" / "attention"
+    fork.mkdir(parents=True)
+    for name in ("", "_kernel", "_mask", "_mask_info"):
+        spec = importlib.util.find_spec(f"{theirs}.splash_attention{name}" if name else theirs)
+        assert spec is not None
+        assert spec.origin is not None
+        text = Path(spec.origin).read_text(encoding="utf-8")
+        text = text.replace(theirs, "framework.attention")
+        if name == "_mask":  # the fork hides the diagonal
+            assert text.count("q_ids + self.offset >= kv_ids") == 1
+            text = text.replace("q_ids + self.offset >= kv_ids", "q_ids + self.offset > kv_ids")
+        (fork / Path(spec.origin).name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    adapter = ForeignAdapter("jax=framework.attention", None, Limits())
+    subject = Subject(adapter, adapter.describe())
+    assert (subject.description.name, subject.description.version) == (
+        "framework.attention",
+        "unknown",
+    )
+    check = next(check for check in CHECKS.values() if check.clause_id == "COMPUTE-2")
+    assert run_check(check, subject, FEW, seed=0).status == "violates"
+    close(adapter)
+    missing = ForeignAdapter("jax=framework.nothing", None, Limits())
+    with pytest.raises(AdapterError, match=r"framework\.nothing"):
+        missing.describe()
+    close(missing)
+
+
+def test_only_libraries_have_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_loaded", {"jax": library.PACKAGES["jax"]})
+    with pytest.raises(AdapterError, match="only jax, tokamax can be given a package"):
+        load("reference=mine")
+    with pytest.raises(AdapterError, match="use --isolate"):
+        load("jax=mine")
+    assert library.package("jax") == library.PACKAGES["jax"]

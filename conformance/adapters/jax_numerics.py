@@ -9,15 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_kernel as kernel_lib,
-)
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_mask as mask_lib,
-)
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_mask_info as info_lib,
-)
 from numpy.typing import NDArray
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
@@ -30,10 +21,15 @@ from conformance.adapters.pallas_common import (
     interpret,
     library_mask,
 )
+from conformance.library import module
 from conformance.problem import Problem
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16
 from reference.mask_info import Direction, GridMaskInfo
 from reference.masks import Bool
+
+kernel_lib = module("jax", "splash_attention_kernel")
+mask_lib = module("jax", "splash_attention_mask")
+info_lib = module("jax", "splash_attention_mask_info")
 
 #: What numerical features every release has. Rows that see nothing are undefined: the documentation
 #: of ``SegmentIds`` says that a mask must not have any. Gradients of a call that returns residuals

@@ -7,15 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_kernel as kernel_lib,
-)
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_mask as mask_lib,
-)
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_mask_info as info_lib,
-)
 
 from conformance.adapter import Description
 from conformance.adapters.jax_numerics import (
@@ -32,10 +23,15 @@ from conformance.adapters.pallas_trace import (
     schedule_from_trace,
     trace_kernels,
 )
+from conformance.library import module, name_and_version
 from conformance.problem import Problem
 from reference.mask_info import Direction, GridMaskInfo
 from reference.schedule import Schedule
 from reference.sharding import Shard
+
+kernel_lib = module("jax", "splash_attention_kernel")
+mask_lib = module("jax", "splash_attention_mask")
+info_lib = module("jax", "splash_attention_mask_info")
 
 #: What every release since 0.4.31 offers.
 FEATURES = frozenset(
@@ -216,9 +212,10 @@ class JaxAdapter:
 
     def describe(self) -> Description:
         """What the installed release offers."""
+        name, version = name_and_version("jax", jax.__version__)
         return Description(
-            name="jax",
-            version=jax.__version__,
+            name=name,
+            version=version,
             features=_features(),
             directions=("fwd", "dq", "dkv"),
             kernel_block_multiples=(128, 128),

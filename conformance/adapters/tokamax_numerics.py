@@ -13,19 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from tokamax._src.ops.experimental.tpu.splash_attention import base as base_lib
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    ring_attention_kernel as ring_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    splash_attention_kernel as kernel_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    splash_attention_mask as mask_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    splash_attention_mask_info as info_lib,
-)
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
 from conformance.adapters import pallas_arrays
@@ -37,12 +24,19 @@ from conformance.adapters.pallas_arrays import (
     to_arrays,
 )
 from conformance.adapters.pallas_common import float32_profile, interpret, library_mask
+from conformance.library import module
 from conformance.problem import Problem
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16, mxu_multiply_u
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction
 from reference.masks import Bool, Causal
 from reference.sharding import Shard
+
+base_lib = module("tokamax", "base")
+ring_lib = module("tokamax", "ring_attention_kernel")
+kernel_lib = module("tokamax", "splash_attention_kernel")
+mask_lib = module("tokamax", "splash_attention_mask")
+info_lib = module("tokamax", "splash_attention_mask_info")
 
 DEFAULT_MASK_VALUE: float = base_lib.DEFAULT_MASK_VALUE
 

@@ -9,18 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    ring_attention_kernel as ring_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    splash_attention_kernel as kernel_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    splash_attention_mask as mask_lib,
-)
-from tokamax._src.ops.experimental.tpu.splash_attention import (
-    splash_attention_mask_info as info_lib,
-)
 
 from conformance.adapter import Description
 from conformance.adapters.pallas_common import evaluate_mask_function, plain, share
@@ -37,12 +25,18 @@ from conformance.adapters.tokamax_numerics import (
     NUMERIC_OPTIONS,
     TokamaxNumerics,
 )
+from conformance.library import module, name_and_version
 from conformance.problem import Problem
 from reference.blocks import FULL, Int32
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, IntArray, downcast
 from reference.schedule import Schedule
 from reference.sharding import Shard, every_shard
+
+ring_lib = module("tokamax", "ring_attention_kernel")
+kernel_lib = module("tokamax", "splash_attention_kernel")
+mask_lib = module("tokamax", "splash_attention_mask")
+info_lib = module("tokamax", "splash_attention_mask_info")
 
 #: One mask for all heads; index arrays in the smallest type if the mask is known in advance.
 FEATURES = frozenset(
@@ -267,9 +261,10 @@ class TokamaxAdapter:
         features = FEATURES | NUMERIC_FEATURES
         if hasattr(mask_lib, "ChunkedCausalMask"):
             features |= {"mask:chunked_causal"}
+        name, own_version = name_and_version("tokamax", version("tokamax"))
         return Description(
-            name="tokamax",
-            version=version("tokamax"),
+            name=name,
+            version=own_version,
             features=features,
             directions=("fwd", "dkv"),
             kernel_block_multiples=(128, 128),
