@@ -7,7 +7,7 @@ the host has or pretends to have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import jax
@@ -32,13 +32,20 @@ from reference.mask_info import Direction
 from reference.masks import Bool, Causal
 from reference.sharding import Shard
 
-base_lib = module("tokamax", "base")
 ring_lib = module("tokamax", "ring_attention_kernel")
 kernel_lib = module("tokamax", "splash_attention_kernel")
 mask_lib = module("tokamax", "splash_attention_mask")
 info_lib = module("tokamax", "splash_attention_mask_info")
 
+try:
+    base_lib = module("tokamax", "base")
+except ImportError:  # before 0.0.10 the kernels' module holds what they share
+    base_lib = kernel_lib
+
 DEFAULT_MASK_VALUE: float = base_lib.DEFAULT_MASK_VALUE
+
+#: What the installed release can configure.
+CONFIGURABLE = frozenset(field.name for field in fields(kernel_lib.SplashConfig))
 
 #: What is offered. Rows that see nothing are undefined: the documentation of ``SegmentIds`` says that
 #: a mask must not have any. The ring refuses sinks.
@@ -59,7 +66,7 @@ MAXIMUM = 10.0
 #: blocks, ``scaled_q`` chooses who multiplies q by log2(e) and whether dk is made from the product. Values
 #: that the library refuses for a problem leave the option at its default, such as stacked heads where
 #: a group has an odd number of them. Dropout is random and not offered; the scheduler option chooses no arithmetic.
-NUMERIC_OPTIONS: dict[str, tuple[Any, ...]] = {
+_OPTIONS: dict[str, tuple[Any, ...]] = {
     "use_base2_exp": (True, False),
     "fuse_reciprocal": (True, False),
     "max_logit_const": (None, MAXIMUM),
@@ -70,6 +77,19 @@ NUMERIC_OPTIONS: dict[str, tuple[Any, ...]] = {
     "scaled_q": ("by_kernel", "reused", "by_caller"),
     "residual_checkpoint_name": (None, "kept"),
     "mask_value": (DEFAULT_MASK_VALUE,),
+}
+
+#: Fields of the configuration that an option of another name sets.
+_FIELDS = {
+    "max_logit_value": "max_logit_const",
+    "layouts": "q_layout",
+    "diag_skip": "qk_diag_skip",
+    "scaled_q": "dkv_reuse_scaled_q",
+    "mask_value": "block_q",
+}
+
+NUMERIC_OPTIONS = {
+    name: values for name, values in _OPTIONS.items() if _FIELDS.get(name, name) in CONFIGURABLE
 }
 
 
@@ -153,23 +173,23 @@ class TokamaxNumerics:
         if problem.option("layouts") == "seq_minor":
             minor = kernel_lib.QKVLayout.SEQ_MINOR
         skip = bool(problem.option("diag_skip", False)) and self._may_skip(plain)
-        return replace(
-            plain,
-            attn_logits_soft_cap=problem.soft_cap,
-            use_base2_exp=self.base2,
-            fuse_reciprocal=problem.option("fuse_reciprocal", True),
-            max_logit_const=problem.option("max_logit_const"),
-            num_stacked_q_heads=self._stacked_heads(),
-            q_layout=minor,
-            k_layout=minor,
-            v_layout=minor,
-            qk_diag_skip=skip,
-            sv_diag_skip=skip,
-            dkv_reuse_scaled_q=self.scaled_q == "reused",
-            q_prescaled_log2e=self.scaled_q == "by_caller",
-            residual_checkpoint_name=problem.option("residual_checkpoint_name"),
-            interpret=interpret(uninitialised),
-        )
+        wanted = {
+            "attn_logits_soft_cap": problem.soft_cap,
+            "use_base2_exp": self.base2,
+            "fuse_reciprocal": problem.option("fuse_reciprocal", True),
+            "max_logit_const": problem.option("max_logit_const"),
+            "num_stacked_q_heads": self._stacked_heads(),
+            "q_layout": minor,
+            "k_layout": minor,
+            "v_layout": minor,
+            "qk_diag_skip": skip,
+            "sv_diag_skip": skip,
+            "dkv_reuse_scaled_q": self.scaled_q == "reused",
+            "q_prescaled_log2e": self.scaled_q == "by_caller",
+            "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
+            "interpret": interpret(uninitialised),
+        }
+        return replace(plain, **{k: v for k, v in wanted.items() if k in CONFIGURABLE})
 
     def _may_skip(self, config: Any) -> bool:
         """Whether the library accepts skipping above the diagonal: causal, square blocks, no ring."""
@@ -235,7 +255,7 @@ class TokamaxNumerics:
         settings = dict(made.kwargs)
         settings["mask_function"] = shared_function(settings["mask_function"], "tokamax", problem)
         # Only an estimate of the cost, by which equal kernels would differ.
-        settings |= {"fwd_mask_sparsity": 1.0, "dkv_mask_sparsity": 1.0}
+        settings |= {name: 1.0 for name in settings if name.endswith("_mask_sparsity")}
         infos = [made.fwd_mask_info, made.dkv_mask_info]
         if edit is not None:
             infos[0] = self._edited(edit)

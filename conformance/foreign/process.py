@@ -248,9 +248,9 @@ class Process:
         except subprocess.TimeoutExpired:  # it closed its pipe, and that only
             self.end()
             code = self._process.wait()
-        cause = f"exit status {code}"
-        if code < 0:
-            cause = signal.Signals(-code).name
+        cause = f"exit status {code}" if code >= 0 else f"signal {-code}"
+        with contextlib.suppress(ValueError):  # real-time signals have no name
+            cause = signal.Signals(-code).name if code < 0 else cause
         return self._ended(Died, f"{phase} ended the process: {cause}", cause, phase)
 
     def _ended(self, kind: type[Fatal], message: str, cause: str, phase: str) -> Fatal:
