@@ -39,17 +39,22 @@ class Collector:
         self.task = progress.add_task("collecting", total=None)
         self.failing = 0
         self.lost = 0
+        self.left = 0
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without workers: the number of checks."""
         if session.items:
-            self.progress.update(self.task, total=len(session.items), description="checking")
+            self._expect(len(session.items))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         """With workers: the number of checks."""
         del node
-        self.progress.update(self.task, total=len(ids), description="checking")
+        self._expect(len(ids))
+
+    def _expect(self, checks: int) -> None:
+        self.left = checks
+        self.progress.update(self.task, total=checks, description="checking")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Takes the outcome out of a report; a failure without one is an error of the harness."""
@@ -80,6 +85,7 @@ class Collector:
 
     def _take(self, outcome: Outcome) -> None:
         self.run.outcomes.append(outcome)
+        self.left -= 1
         if outcome.status != "error":  # what could not be judged is tried again
             self.journal.add(outcome)
         self.failing += outcome.status == "violates"
@@ -211,9 +217,10 @@ def _through_pytest(arguments: list[str], collector: Collector) -> int:
             code = pytest.main(arguments, plugins=[collector])
         except KeyboardInterrupt:
             return pytest.ExitCode.INTERRUPTED
-        ended = lost < collector.lost <= LOST_PROCESSES and collector.run.complete
-        if not ended:
+        if not (lost < collector.lost <= LOST_PROCESSES and collector.run.complete):
             return code
+        if collector.left <= 0:
+            return pytest.ExitCode.OK
 
 
 def save_findings(run: Run, folder: Path) -> None:
