@@ -74,6 +74,8 @@ def head_dims() -> tuple[int, ...]:
 
 def numeric_features() -> frozenset[str]:
     """`NUMERIC_FEATURES` as far as the installed release has them, and what it has on top."""
+    if not accepts(kernel_lib._make_splash_attention, "interpret"):
+        return frozenset()  # before 0.4.31 nothing but a TPU of its time can run a kernel
     found = set(NUMERIC_FEATURES)
     if accepts(kernel_lib._splash_attention_forward, "sinks"):
         found.add("sinks")

@@ -15,7 +15,13 @@ from conformance.adapters.jax_numerics import (
     head_dims,
     numeric_features,
 )
-from conformance.adapters.pallas_common import accepts, evaluate_mask_function, plain, share
+from conformance.adapters.pallas_common import (
+    OBSERVABLE,
+    accepts,
+    evaluate_mask_function,
+    plain,
+    share,
+)
 from conformance.adapters.pallas_trace import (
     BlockAxes,
     KernelTrace,
@@ -202,6 +208,8 @@ def _features() -> frozenset[str]:
         found |= {"dynamic_masks"}
     if accepts(info_lib.process_mask, "shrink_grid"):
         found |= {"shrink"}
+    if not OBSERVABLE:
+        found -= {"schedule"}
     if accepts(info_lib.process_mask, "downcast_smem_data"):
         found |= {"downcast"}
     return found

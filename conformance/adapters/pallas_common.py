@@ -99,6 +99,9 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
     return name in inspect.signature(function).parameters
 
 
+#: Whether a traced kernel says what its blocks belong to.
+OBSERVABLE = jax.__version_info__ >= (0, 4, 31)
+
 #: Whether the installed release simulates the memory of a kernel.
 INTERPRETS_MEMORY = hasattr(pltpu, "InterpretParams") and accepts(
     pltpu.InterpretParams, "uninitialized_memory"
