@@ -225,6 +225,15 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
     ),
     "logits_below_any_sentinel": ([pattern("2", regime="float_edge")], [pattern("2")]),
     "sinks": ([pattern("2", sinks=(0.5,))], [pattern("2")]),
+    "computed_full_mask": (
+        [with_mask(Causal(7)), with_mask(Local(None, None))],
+        [with_mask(Causal()), with_mask(Full()), with_mask(Causal(7), Causal())],
+    ),
+    "diagonal_skip_off_the_diagonal": (
+        [pattern("2", masks=(Causal(1),), options=(("diag_skip", True),))],
+        [pattern("2", masks=(Causal(),), options=(("diag_skip", True),)),
+         pattern("2", masks=(Causal(1),))],
+    ),
     "base2_exponent": (
         [pattern("2"), pattern("2", options=(("use_base2_exp", True),))],
         [pattern("2", options=(("use_base2_exp", False),))],
