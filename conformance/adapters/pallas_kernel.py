@@ -152,32 +152,39 @@ class KernelTrace:
             products={names.get(n, n): steps for n, steps in self.products.items()},
         )
 
+    def feeding(self, output: str) -> set[str]:
+        """The output and every scratch memory that what is stored in it was computed from."""
+        keep = {*self.scratch, *(block.name for block in self.outputs)}
+        reached, todo = {output}, [output]
+        while todo:
+            for source in self.accesses[todo.pop()].sources & keep - reached:
+                reached.add(source)
+                todo.append(source)
+        return reached
+
     @cached_property
     def accumulators(self) -> dict[str, tuple[str, ...]]:
         """For every output the memories in which it is summed up: scratch, or the output itself.
 
-        An output without any such memory is replaced as a whole at every store.
+        An output without any such memory is not summed up over several steps.
         """
-        keep = {*self.scratch, *(output.name for output in self.outputs)}
-        found = {}
-        for output in self.outputs:
-            reached, todo = {output.name}, [output.name]
-            while todo:
-                for source in self.accesses[todo.pop()].sources & keep - reached:
-                    reached.add(source)
-                    todo.append(source)
-            found[output.name] = tuple(
-                sorted(name for name in reached if self.accesses[name].accumulates.any())
+        return {
+            output.name: tuple(
+                sorted(n for n in self.feeding(output.name) if self.accesses[n].accumulates.any())
             )
-        return found
+            for output in self.outputs
+        }
 
     def initialises(self, output: str) -> Bool:
         """Steps at which everything that an output is summed up in is reset, bool ``[steps]``.
 
-        A reset that comes after the step has read the memory prepares the step after it.
+        A reset that comes after the step has read the memory prepares the step after it. Where no
+        block takes more than one step, nothing is carried from step to step; what counts then is
+        the scratch memory that feeds the output, which such a step resets before it uses it.
         """
+        scratch = sorted(self.feeding(output) & set(self.scratch))
         result = np.ones(len(self), dtype=np.bool_)
-        for name in self.accumulators[output] or (output,):
+        for name in self.accumulators[output] or scratch or (output,):
             found = self.accesses[name]
             reset = found.resets.copy()
             reset[1:] |= found.late_resets[:-1]

@@ -72,7 +72,7 @@ def check_length_of_keys(subject: Subject, problem: Problem) -> None:
     reject(where, ("k and v", "v must", "value", "v shape", "kv_len", "'v'", "v.shape"), spoil)
 
 
-@judges("REJECT-11", PLAIN, heavy=True)
+@judges("REJECT-11", PLAIN, heavy=True, features=("per_head_masks",))
 def check_number_of_heads(subject: Subject, problem: Problem) -> None:
     """Twice as many query heads as the mask has."""
     where = f"q with {2 * problem.heads} heads for masks of {problem.heads}"
