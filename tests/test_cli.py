@@ -154,6 +154,8 @@ def test_ctrl_c_leaves_a_partial_report_that_says_so(home: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A background job is started with SIGINT ignored, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 120
     while not (home / "asleep").exists() and process.poll() is None:
