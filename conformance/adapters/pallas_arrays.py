@@ -79,11 +79,25 @@ class Kernel:
         run = jax.shard_map(
             one_device,
             mesh=mesh,
-            in_specs=(kernel.manual_sharding_spec(), rows, keys, keys, ids_spec, spec()),
+            in_specs=(_spec_of_kernel(kernel), rows, keys, keys, ids_spec, spec()),
             out_specs=rows,
             check_vma=False,
         )
         return run(kernel, q, k, v, ids, sinks)
+
+
+def _spec_of_kernel(kernel: Any) -> Any:
+    """How the arrays of a kernel are split over a ring: along their entries, but mask blocks are everywhere."""
+    if not accepts(kernel.manual_sharding_spec, "sharding"):
+        return kernel.manual_sharding_spec()
+
+    # Before 0.0.11 tokamax has no such spec for a ring.
+    def spec(path: Any, array: Any) -> Any:
+        del array
+        everywhere = "partial_mask_blocks" in jax.tree_util.keystr(path)
+        return jax.sharding.PartitionSpec(*([] if everywhere else ["ring"]))
+
+    return jax.tree_util.tree_map_with_path(spec, kernel)
 
 
 def _given(name: str, value: Any) -> dict[str, Any]:
