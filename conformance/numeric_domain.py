@@ -248,6 +248,8 @@ class NumericDomain:
       extreme_sinks: whether sinks are far from the logits (True), near them (False), or either (None).
       offers_option: name of an option that the implementation must have.
       broad: the domain holds every feature: it is searched although that takes new kernels.
+      quick_options: the quick profile repeats problems for every option too. Where a kernel takes seconds
+        to build, and another check tries the options on a cheaper one, it does not.
       group: checks of one group run in one process, where they share compiled kernels.
     """
 
@@ -259,6 +261,7 @@ class NumericDomain:
     extreme_sinks: bool | None = None
     offers_option: str | None = None
     broad: bool = False
+    quick_options: bool = True
     group: str = "numerics-forward"
 
     #: Numerical problems are always searched, not only fixed ones.

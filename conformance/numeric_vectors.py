@@ -171,9 +171,15 @@ VECTORS: tuple[NumericVector, ...] = (
 
 
 def numeric_vectors(
-    domain: NumericDomain, description: Description
+    domain: NumericDomain, description: Description, every_variant: bool = True
 ) -> Iterator[tuple[NumericVector, Problem]]:
-    """The fixed problems of a domain that an implementation can be given."""
+    """The fixed problems of a domain that an implementation can be given.
+
+    Args:
+      domain: of a check.
+      description: of the implementation.
+      every_variant: repeat problems for every option also where `NumericDomain.quick_options` is off.
+    """
     if not domain.possible(description):
         return
     names = {item.name for item in domain.pool(description)}
@@ -184,7 +190,8 @@ def numeric_vectors(
             continue
         problem = item.build(description)
         variants: list[tuple[tuple[str, Any], ...]] = [()]
-        if item.options and domain.may("options") != "never":
+        repeats = item.options and (every_variant or domain.quick_options)
+        if repeats and domain.may("options") != "never":
             variants += list(with_options(description))
         for options in variants:
             made = problem.but(options=options)

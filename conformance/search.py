@@ -235,7 +235,7 @@ def domain_vectors(
     """
     description = subject.description
     if isinstance(check.domain, NumericDomain):
-        return list(numeric_vectors(check.domain, description))
+        return list(numeric_vectors(check.domain, description, every_variant))
     space = check.domain.space(description)
     tiny = min(space.block_q) == min(space.block_kv) == 1
     sizes = (

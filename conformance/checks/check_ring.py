@@ -178,7 +178,7 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
 @judges(
     "RING-13",
     ring(allows=("segment_ids", "mqa", "head_dim_v", "soft_cap", "sinks", "bfloat16", "blocks", "options"),
-         regimes=MODERATE, broad=True),
+         regimes=MODERATE, broad=True, quick_options=False),
     heavy=True,
 )  # fmt: skip
 def check_ring_gradients(subject: Subject, problem: Problem) -> None:
