@@ -179,12 +179,24 @@ class KernelTrace:
         """Steps at which everything that an output is summed up in is reset, bool ``[steps]``.
 
         A reset that comes after the step has read the memory prepares the step after it. Where no
-        block takes more than one step, nothing is carried from step to step; what counts then is
-        the scratch memory that feeds the output, which such a step resets before it uses it.
+        block takes more than one step, nothing is carried from step to step: such a step replaces
+        the output as a whole, or resets the scratch memory that feeds it before it uses it.
         """
-        scratch = sorted(self.feeding(output) & set(self.scratch))
+        carried = self.accumulators[output]
+        if carried:
+            return self._reset_together(carried)
+        scratch = sorted(
+            name
+            for name in self.feeding(output) & set(self.scratch)
+            if self.accesses[name].resets.any()
+        )
+        whole = self._reset_together((output,))
+        return whole | self._reset_together(scratch) if scratch else whole
+
+    def _reset_together(self, names: Sequence[str]) -> Bool:
+        """Steps that begin with all of some memories reset."""
         result = np.ones(len(self), dtype=np.bool_)
-        for name in self.accumulators[output] or scratch or (output,):
+        for name in names:
             found = self.accesses[name]
             reset = found.resets.copy()
             reset[1:] |= found.late_resets[:-1]
