@@ -25,6 +25,8 @@ from reference.mask_info import (
     GridMaskInfo,
     carry,
     distinct,
+    from_grid_order,
+    in_grid_order,
     mask_rows,
     next_at_or_after,
 )
@@ -85,10 +87,9 @@ def compare_where(name: str, chosen: Bool, expected: Int32, actual: Int32, posit
 
 def after_last(wanted: Bool, direction: Direction) -> Bool:
     """Positions after the last wanted one in grid order."""
-    ordered = np.moveaxis(wanted, 2, 0) if direction == "dkv" else wanted
+    ordered = in_grid_order(wanted, direction)
     flat = np.cumsum(ordered.ravel()[::-1])[::-1] == 0
-    shaped = flat.reshape(ordered.shape)
-    return np.moveaxis(shaped, 0, 2) if direction == "dkv" else shaped
+    return from_grid_order(flat.reshape(ordered.shape), direction)
 
 
 def compare_next(
@@ -217,10 +218,7 @@ def compare_mask_next(subject: Subject, problem: Problem, *, wrapped: bool) -> N
         if not wanted.any() or label.shape != actual.shape:
             continue
         # Compared with the array's own values at label 1: whether those are right is MASKNEXT-1.
-        ordered = np.moveaxis(actual, 2, 0) if info.direction == "dkv" else actual
-        order = np.moveaxis(wanted, 2, 0) if info.direction == "dkv" else wanted
-        expected = ordered.ravel()[next_at_or_after(order.ravel())].reshape(ordered.shape)
-        expected = np.moveaxis(expected, 0, 2) if info.direction == "dkv" else expected
+        expected = carry(actual, wanted, info.direction, next_at_or_after)
         chosen = ~wanted & (after_last(wanted, info.direction) == wrapped)
         text = "after the last partial block" if wrapped else "before the next partial block"
         compare_where(f"mask_next ({where})", chosen, expected, actual, text)
