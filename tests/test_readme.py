@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from conformance import cli
+from conformance.commands import common
 from conformance.problem import BlockSizes, Problem
 from conformance.text import finding_text
 from conformance.verdict import Finding
@@ -127,7 +128,7 @@ def test_commands_exist() -> None:
     for words in commands():
         arguments = cli.build_parser().parse_args(words)
         assert arguments.command == words[0]
-        cli.check_clauses(getattr(arguments, "clause", []))
+        common.check_clauses(getattr(arguments, "clause", []))
 
 
 def test_install_lines_name_what_exists() -> None:

@@ -1,0 +1,60 @@
+"""What several commands share: their errors, and how they open an implementation."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+
+from conformance.adapter import Adapter, AdapterError
+from conformance.foreign.host import close
+from conformance.foreign.where import Where
+from conformance.smoke import smoke
+from conformance.subject import Subject
+from spec import all_clauses
+
+
+def fail(message: str) -> int:
+    """Prints one clear line and returns the exit code of a harness or adapter error."""
+    print(f"splash-conformance: {message}", file=sys.stderr)
+    return 2
+
+
+def at_least_one(text: str) -> int:
+    """A number of processes from the command line."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return number
+
+
+def check_clauses(names: Sequence[str]) -> None:
+    """Checks the names of clauses.
+
+    Raises:
+      ValueError: one does not exist; the message offers the nearest.
+    """
+    for name in names:
+        if name not in all_clauses():
+            near = difflib.get_close_matches(name.upper(), all_clauses(), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"--clause {name}: no such clause{hint}")
+        if not all_clauses()[name].is_checkable:
+            raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
+
+
+def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
+    """Loads an adapter and runs the beginning of the smoke test.
+
+    Raises:
+      AdapterError: it cannot be loaded, or cannot do what every run needs.
+    """
+    adapter = where.open(impl)
+    description, steps = smoke(adapter, whole=False)
+    broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]
+    if description is None or broken:
+        step = broken[0]
+        close(adapter)
+        raise AdapterError(f"{impl!r} fails its smoke test: {step.name}: {step.error}")
+    return adapter, Subject(adapter, description)

@@ -1,0 +1,162 @@
+"""``run``: judge an implementation."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from conformance import device, expectation, report, runner
+from conformance.adapter import SHIPPED, AdapterError
+from conformance.commands.common import at_least_one, check_clauses, fail, ready
+from conformance.expectation import ExpectationError
+from conformance.foreign.host import close, environment_of
+from conformance.foreign.where import Where, add_options
+from conformance.journal import Journal
+from conformance.search import PROFILES
+
+#: The implementation that is judged if none is named: this project's own.
+DEFAULT_IMPL = "pallas_impl"
+
+HELP = "run the checks against an implementation"
+EXAMPLES = """\
+  splash-conformance run                          judge this project's own implementation
+  splash-conformance run jax                      judge the installed jax
+  splash-conformance run my_pkg.adapter:make      judge your own implementation
+  splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
+  splash-conformance run jax --profile deep --json report.json --junit report.xml
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    shipped = ", ".join(SHIPPED)
+    parser.add_argument(
+        "impl",
+        metavar="IMPL",
+        nargs="?",
+        default=DEFAULT_IMPL,
+        help=f"{shipped}, module:attr or file.py:attr (default {DEFAULT_IMPL})",
+    )
+    parser.add_argument(
+        "--profile", default="quick", choices=list(PROFILES), help="how much to try (default quick)"
+    )
+    parser.add_argument(
+        "--clause", action="append", default=[], metavar="ID", help="only this clause (repeatable)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)"
+    )
+    parser.add_argument(
+        "-n",
+        dest="workers",
+        type=at_least_one,
+        default=runner.default_workers(),
+        metavar="N",
+        help="processes (default: 2, or 1 on a single core)",
+    )
+    parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
+    parser.add_argument("--junit", type=Path, metavar="F", help="write the report as JUnit XML")
+    parser.add_argument(
+        "--failures",
+        type=Path,
+        default=Path("splash-conformance-failures"),
+        metavar="DIR",
+        help="folder for replay files (default %(default)s)",
+    )
+    parser.add_argument(
+        "--no-expectations", action="store_true", help="report known deviations as violations"
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="F",
+        help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
+    )
+    parser.add_argument(
+        "--device",
+        choices=device.DEVICES,
+        help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
+    )
+    add_options(parser.add_argument)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """``run``: judge an implementation."""
+    try:
+        check_clauses(arguments.clause)
+        check_targets(arguments)
+        where = Where.of(arguments)
+        adapter, subject = ready(arguments.impl, where)
+        close(adapter)  # every process of checks has its own
+        known = expectation.load(subject.description)
+        journal = journal_of(arguments, subject.description.version)
+    except (ValueError, OSError, AdapterError, ExpectationError) as error:
+        return fail(str(error))
+    console = report.console_for()
+    run = report.Run(
+        implementation=arguments.impl,
+        version=subject.description.version,
+        profile=arguments.profile,
+        seed=arguments.seed,
+        command=runner.command_line(),
+        reasons={item.id: item.reason for item in known},
+        where=str(where),
+        foreign=environment_of(adapter),
+    )
+    runner.execute(
+        run,
+        console,
+        clauses=arguments.clause,
+        workers=arguments.workers,
+        expectations=not arguments.no_expectations,
+        failures=arguments.failures,
+        journal=journal,
+        where=where,
+    )
+    journal.close(finished=run.exit_code != 2)
+    report.print_run(run, console)
+    if run.exit_code == 2:
+        print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
+    if arguments.json:
+        report.write_json(run, arguments.json)
+    if arguments.junit:
+        report.write_junit(run, arguments.junit)
+    return run.exit_code
+
+
+def check_targets(arguments: argparse.Namespace) -> None:
+    """Checks, before a long run, that its reports can be written.
+
+    Raises:
+      ValueError: a report would have no folder, or the folder of failures is a file.
+    """
+    for option, path in (("--json", arguments.json), ("--junit", arguments.junit)):
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
+    if arguments.failures.exists() and not arguments.failures.is_dir():
+        raise ValueError(f"--failures {arguments.failures}: is not a folder")
+
+
+def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
+    """The journal of a run, new or continued.
+
+    Raises:
+      JournalError: it cannot be continued.
+      OSError: it cannot be written.
+    """
+    header = {
+        "implementation": arguments.impl,
+        "version": version,
+        "profile": arguments.profile,
+        "seed": arguments.seed,
+        "clauses": sorted(arguments.clause),
+        "expectations": not arguments.no_expectations,
+        "python": arguments.python,
+    }
+    if arguments.resume:
+        return Journal(arguments.resume, header, resume=True)
+    path = arguments.failures / "run.jsonl"
+    if arguments.json:
+        path = arguments.json.with_suffix(".jsonl")
+    return Journal(path, header, resume=False)
