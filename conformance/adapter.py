@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from conformance import library
 from conformance.problem import Problem
+from conformance.shipped import SHIPPED
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
@@ -285,18 +286,6 @@ class Adapter(Protocol):
 
 class AdapterError(Exception):
     """The adapter cannot be loaded or used; the message says what to do."""
-
-
-#: Shipped adapters: module and what must be installed.
-SHIPPED: dict[str, tuple[str, str]] = {
-    "pallas_impl": (
-        "conformance.adapters.pallas_impl_adapter",
-        "pip install 'splash-conformance[jax]'",
-    ),
-    "reference": ("conformance.adapters.reference", ""),
-    "jax": ("conformance.adapters.jax_splash", "pip install 'splash-conformance[jax]'"),
-    "tokamax": ("conformance.adapters.tokamax_splash", "pip install 'splash-conformance[tokamax]'"),
-}
 
 
 def load(impl: str) -> Adapter:

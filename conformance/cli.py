@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from conformance.adapter import SHIPPED
+from conformance.shipped import SHIPPED
 
 #: Modules of `conformance.commands`, in the order of the help page.
 COMMANDS = ("run", "list", "smoke", "replay")

@@ -244,11 +244,6 @@ def _relative(path: Path) -> str:
         return str(path)
 
 
-def default_workers() -> int:
-    """Two processes where there are two cores: more would spend their time on imports."""
-    return min(2, os.cpu_count() or 1)
-
-
 def command_line() -> str:
     """The command that is running, for reports."""
     return " ".join(["splash-conformance", *sys.argv[1:]])

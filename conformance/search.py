@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import hypothesis
@@ -18,60 +18,12 @@ from conformance.judge import Check, Measure, Violation
 from conformance.numeric_domain import NumericDomain
 from conformance.numeric_vectors import NumericVector, numeric_vectors
 from conformance.problem import Problem
+from conformance.profiles import PROFILES as PROFILES
+from conformance.profiles import Profile as Profile
 from conformance.subject import HANG, Crash, Subject
 from conformance.trail import Trail
 from conformance.vectors import Vector, vectors
 from conformance.verdict import Finding, Kind, Outcome, Status
-
-
-@dataclass(frozen=True)
-class Profile:
-    """How much is tried.
-
-    Attributes:
-      examples: problems a check draws.
-      heavy_examples: problems a check that builds kernels draws.
-      broad_examples: problems a check of numerical results draws whose domain holds every feature.
-      numeric_examples: problems any other check of numerical results draws.
-      shrinks: further problems tried to make a failing one smaller (a quarter for heavy checks).
-      variants: try fixed problems in every layout and shrink option.
-    """
-
-    examples: int
-    heavy_examples: int
-    broad_examples: int
-    numeric_examples: int
-    shrinks: int
-    variants: bool
-
-
-PROFILES: dict[str, Profile] = {
-    "quick": Profile(
-        examples=60,
-        heavy_examples=12,
-        broad_examples=8,
-        numeric_examples=0,
-        shrinks=200,
-        variants=False,
-    ),
-    "ci": Profile(
-        examples=300,
-        heavy_examples=60,
-        broad_examples=40,
-        numeric_examples=6,
-        shrinks=400,
-        variants=True,
-    ),
-    "deep": Profile(
-        examples=2000,
-        heavy_examples=300,
-        broad_examples=300,
-        numeric_examples=40,
-        shrinks=1000,
-        variants=True,
-    ),
-}
-
 
 #: A check in which the implementation has ended this many processes tries nothing more.
 LOSSES = 2 * HANG

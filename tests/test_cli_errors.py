@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command_line import ADAPTERS, ONE, Run
+from tests.command_line import ADAPTERS, ONE, Run, environment
 
 
 @pytest.mark.parametrize("impl", ["mine.py:ready_made", "./mine.py:Wrong", "mine:Wrong"])
@@ -122,6 +123,37 @@ def test_help_shows_examples(said: Run, arguments: tuple[str, ...]) -> None:
         "exit codes: 0 conforms",
     ):
         assert text in found.out
+
+
+def test_help_imports_nothing_heavy(home: Path) -> None:
+    code = (
+        "import sys; from conformance.cli import build_parser; build_parser().format_help(); "
+        "print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(
+        command, cwd=home, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert "conformance" in done.stdout
+    for name in ("numpy", "hypothesis", "pytest", "rich", "jax"):
+        assert f"'{name}'" not in done.stdout
+
+
+def test_the_device_reaches_the_implementation(
+    said: Run, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("SPLASH_CONFORMANCE_DEVICE", "auto")
+    (home / "placed.py").write_text(
+        "from dataclasses import replace\n"
+        "from conformance.adapters.reference import ReferenceAdapter\n"
+        "from conformance.device import wanted\n"
+        "class Placed(ReferenceAdapter):\n"
+        "    def describe(self):\n"
+        "        return replace(super().describe(), name='placed', version=wanted())\n"
+    )
+    for arguments, version in (((), "auto"), (("--device", "cpu"), "cpu")):
+        found = said("run", "placed.py:Placed", "--clause", "CONV-1", *arguments, *ONE)
+        assert f"placed.py:Placed {version} conforms" in found.out
 
 
 def test_list(said: Run) -> None:

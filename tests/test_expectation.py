@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from conformance import checks, expectation
-from conformance.adapter import SHIPPED, Description
+from conformance.adapter import Description
 from conformance.expectation import Deviation, ExpectationError, load, mark, parse, version_key
 from conformance.judge import CHECKS
 from conformance.mask_json import Blocks
 from conformance.numeric_vectors import VECTORS as NUMERIC_VECTORS
 from conformance.predicates import PREDICATES, describe_labels, mask_kinds
 from conformance.problem import BlockSizes, Problem
+from conformance.shipped import SHIPPED
 from conformance.vectors import LONG_VECTORS, VECTORS
 from conformance.verdict import Finding
 from reference.mask_info import Shards

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from conformance.adapter import Adapter, AdapterError
-from conformance.foreign.host import close
-from conformance.foreign.where import Where
-from conformance.smoke import smoke
-from conformance.subject import Subject
 from spec import all_clauses
+
+if TYPE_CHECKING:
+    from conformance.adapter import Adapter
+    from conformance.foreign.where import Where
+    from conformance.subject import Subject
 
 
 def fail(message: str) -> int:
@@ -27,6 +29,11 @@ def at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return number
+
+
+def default_workers() -> int:
+    """Two processes where there are two cores: more would spend their time on imports."""
+    return min(2, os.cpu_count() or 1)
 
 
 def check_clauses(names: Sequence[str]) -> None:
@@ -50,6 +57,11 @@ def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
     Raises:
       AdapterError: it cannot be loaded, or cannot do what every run needs.
     """
+    from conformance.adapter import AdapterError
+    from conformance.foreign.host import close
+    from conformance.smoke import smoke
+    from conformance.subject import Subject
+
     adapter = where.open(impl)
     description, steps = smoke(adapter, whole=False)
     broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]

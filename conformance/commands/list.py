@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from conformance import checks
-from conformance.judge import CHECKS
 from spec import all_clauses
 
 HELP = "list clauses and their checks"
@@ -22,6 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``list``: clauses with their checks."""
+    from conformance import checks
+    from conformance.judge import CHECKS
+
     checks.load_all()
     by_clause: dict[str, list[str]] = {}
     for check in CHECKS.values():

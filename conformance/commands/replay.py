@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance import replay
-from conformance.adapter import AdapterError
 from conformance.commands.common import fail, ready
 from conformance.foreign.where import Where, add_options
-from conformance.text import finding_text
 
 HELP = "run one saved problem again"
 EXAMPLES = """\
@@ -27,6 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``replay``: run one saved problem again."""
+    from conformance import replay
+    from conformance.adapter import AdapterError
+    from conformance.text import finding_text
+
     try:
         finding = replay.read(arguments.file)
         where = Where.of(arguments)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from conformance import device, expectation, report, runner
-from conformance.adapter import SHIPPED, AdapterError
-from conformance.commands.common import at_least_one, check_clauses, fail, ready
-from conformance.expectation import ExpectationError
-from conformance.foreign.host import close, environment_of
+from conformance import device
+from conformance.commands.common import (
+    at_least_one,
+    check_clauses,
+    default_workers,
+    fail,
+    ready,
+)
 from conformance.foreign.where import Where, add_options
-from conformance.journal import Journal
-from conformance.search import PROFILES
+from conformance.profiles import PROFILES
+from conformance.shipped import DEFAULT_IMPL, SHIPPED
 
-#: The implementation that is judged if none is named: this project's own.
-DEFAULT_IMPL = "pallas_impl"
+if TYPE_CHECKING:
+    from conformance.journal import Journal
 
 HELP = "run the checks against an implementation"
 EXAMPLES = """\
@@ -51,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-n",
         dest="workers",
         type=at_least_one,
-        default=runner.default_workers(),
+        default=default_workers(),
         metavar="N",
         help="processes (default: 2, or 1 on a single core)",
     )
@@ -83,18 +87,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``run``: judge an implementation."""
+    from conformance import expectation, runner, terminal
+    from conformance.adapter import AdapterError
+    from conformance.expectation import ExpectationError
+    from conformance.foreign.host import close, environment_of
+    from conformance.junit import write_junit
+    from conformance.report import Run, write_json
+
     try:
         check_clauses(arguments.clause)
         check_targets(arguments)
         where = Where.of(arguments)
+        if arguments.device:
+            device.want(arguments.device)
         adapter, subject = ready(arguments.impl, where)
         close(adapter)  # every process of checks has its own
         known = expectation.load(subject.description)
         journal = journal_of(arguments, subject.description.version)
     except (ValueError, OSError, AdapterError, ExpectationError) as error:
         return fail(str(error))
-    console = report.console_for()
-    run = report.Run(
+    console = terminal.console_for()
+    run = Run(
         implementation=arguments.impl,
         version=subject.description.version,
         profile=arguments.profile,
@@ -115,13 +128,13 @@ def execute(arguments: argparse.Namespace) -> int:
         where=where,
     )
     journal.close(finished=run.exit_code != 2)
-    report.print_run(run, console)
+    terminal.print_run(run, console)
     if run.exit_code == 2:
         print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
     if arguments.json:
-        report.write_json(run, arguments.json)
+        write_json(run, arguments.json)
     if arguments.junit:
-        report.write_junit(run, arguments.junit)
+        write_junit(run, arguments.junit)
     return run.exit_code
 
 
@@ -145,6 +158,8 @@ def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
       JournalError: it cannot be continued.
       OSError: it cannot be written.
     """
+    from conformance.journal import Journal
+
     header = {
         "implementation": arguments.impl,
         "version": version,
@@ -153,6 +168,7 @@ def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
         "clauses": sorted(arguments.clause),
         "expectations": not arguments.no_expectations,
         "python": arguments.python,
+        "device": device.wanted(),
     }
     if arguments.resume:
         return Journal(arguments.resume, header, resume=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from conformance.adapter import AdapterError
 from conformance.commands.common import fail
 from conformance.foreign.where import Where, add_options
-from conformance.smoke import profiles_of, smoke
 
 HELP = "call everything that an adapter declares once"
 EXAMPLES = """\
@@ -24,6 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``smoke``: call everything that is declared once."""
+    from conformance.adapter import AdapterError
+    from conformance.smoke import profiles_of, smoke
+
     try:
         adapter = Where.of(arguments).open(arguments.impl)
     except AdapterError as error:

@@ -16,12 +16,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from conformance.adapter import AdapterError
 from conformance.foreign.errors import Died, Fatal, OutOfMemory, TimedOut
+from conformance.foreign.limits import Limits as Limits
 from conformance.foreign.wire import dumps, loads
 
 #: Our packages, as a worker in another interpreter gets them.
@@ -35,27 +35,6 @@ TAIL = 8192
 
 #: Seconds that a worker that hangs has to say where.
 LAST_WORDS = 0.3
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What an implementation may take.
-
-    Attributes:
-      timeout: seconds a call; the first call of a method in a process may compile and has three times as long.
-      memory: bytes of resident memory.
-    """
-
-    timeout: float = 120.0
-    memory: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-    def of_call(self, first: bool) -> float:
-        """Seconds for a call."""
-        return 3 * self.timeout if first else self.timeout
-
-    def of_start(self) -> float:
-        """Seconds to start the interpreter and to import the implementation."""
-        return max(60.0, 3 * self.timeout)
 
 
 class Tail:

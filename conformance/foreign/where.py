@@ -6,11 +6,12 @@ import argparse
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from conformance.adapter import Adapter, load
-from conformance.foreign.host import ForeignAdapter
-from conformance.foreign.process import Limits
+from conformance.foreign.limits import Limits
+
+if TYPE_CHECKING:
+    from conformance.adapter import Adapter
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -51,6 +52,10 @@ class Where:
         Raises:
           AdapterError: there is no such interpreter, or the adapter cannot be loaded.
         """
+        # Imported here: what only declares options stays fast.
+        from conformance.adapter import load
+        from conformance.foreign.host import ForeignAdapter
+
         if not self.apart:
             return load(impl)
         default = Limits()

@@ -1,0 +1,54 @@
+"""How much a run tries, by name of the profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is tried.
+
+    Attributes:
+      examples: problems a check draws.
+      heavy_examples: problems a check that builds kernels draws.
+      broad_examples: problems a check of numerical results draws whose domain holds every feature.
+      numeric_examples: problems any other check of numerical results draws.
+      shrinks: further problems tried to make a failing one smaller (a quarter for heavy checks).
+      variants: try fixed problems in every layout and shrink option.
+    """
+
+    examples: int
+    heavy_examples: int
+    broad_examples: int
+    numeric_examples: int
+    shrinks: int
+    variants: bool
+
+
+PROFILES: dict[str, Profile] = {
+    "quick": Profile(
+        examples=60,
+        heavy_examples=12,
+        broad_examples=8,
+        numeric_examples=0,
+        shrinks=200,
+        variants=False,
+    ),
+    "ci": Profile(
+        examples=300,
+        heavy_examples=60,
+        broad_examples=40,
+        numeric_examples=6,
+        shrinks=400,
+        variants=True,
+    ),
+    "deep": Profile(
+        examples=2000,
+        heavy_examples=300,
+        broad_examples=300,
+        numeric_examples=40,
+        shrinks=1000,
+        variants=True,
+    ),
+}

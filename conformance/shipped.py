@@ -1,0 +1,17 @@
+"""The adapters that come with the suite, by name; imports nothing, for the help pages."""
+
+from __future__ import annotations
+
+#: Shipped adapters: module and what must be installed.
+SHIPPED: dict[str, tuple[str, str]] = {
+    "pallas_impl": (
+        "conformance.adapters.pallas_impl_adapter",
+        "pip install 'splash-conformance[jax]'",
+    ),
+    "reference": ("conformance.adapters.reference", ""),
+    "jax": ("conformance.adapters.jax_splash", "pip install 'splash-conformance[jax]'"),
+    "tokamax": ("conformance.adapters.tokamax_splash", "pip install 'splash-conformance[tokamax]'"),
+}
+
+#: The implementation that is judged if none is named: this project's own.
+DEFAULT_IMPL = "pallas_impl"
