@@ -42,6 +42,10 @@ FEATURES: dict[str, str] = {
     "mask:chunked_causal": "chunked causal masks are given as such",
     "mask:and": "intersections of masks are given as such",
     "mask:or": "unions of masks are given as such",
+    "mask_function": "prepared.mask_at(head, q_ids, kv_ids) evaluates masks at any positions, as kernels do",
+    "mask_function:kernel": "prepared.mask_at(…, kernel=True) does so inside a kernel",
+    "mask_bounds": "prepared.mask_bounds(…) says of rectangles whether any and whether all pairs are visible",
+    "mask_intervals": "prepared.mask_intervals(head, q_ids) gives the visible key positions as intervals",
     "mask_info": "prepared.mask_info(direction) returns the compiled arrays",
     "layout:grid": "the arrays have the two-dimensional layout",
     "layout:flat": "the arrays have the flat layout",
@@ -227,6 +231,53 @@ class Prepared(Protocol):
 
     def mask(self, head: int) -> MaskObject:
         """The implementation's own mask object of one head (feature ``masks``)."""
+
+    def mask_at(
+        self,
+        head: int,
+        q_ids: NDArray[np.int32],
+        kv_ids: NDArray[np.int32],
+        *,
+        kernel: bool = False,
+    ) -> Bool | None:
+        """The mask function of one head at pairs of positions (feature ``mask_function``).
+
+        Args:
+          head: whose mask.
+          q_ids, kv_ids: positions, two-dimensional, that broadcast.
+          kernel: evaluate it inside a kernel (feature ``mask_function:kernel``).
+
+        Returns:
+          bool that broadcasts to the pairs; None if kernels do not compute this mask.
+        """
+
+    def mask_bounds(
+        self,
+        head: int,
+        q_lo: NDArray[np.int32],
+        q_hi: NDArray[np.int32],
+        kv_lo: NDArray[np.int32],
+        kv_hi: NDArray[np.int32],
+    ) -> tuple[Bool, Bool] | None:
+        """Whether any and whether all pairs of rectangles are visible (feature ``mask_bounds``).
+
+        Args:
+          head: whose mask.
+          q_lo, q_hi, kv_lo, kv_hi: inclusive bounds that broadcast, one element a rectangle.
+
+        Returns:
+          Two arrays that broadcast to the rectangles; None if this mask does not say.
+        """
+
+    def mask_intervals(
+        self, head: int, q_ids: NDArray[np.int32]
+    ) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]] | None:
+        """Intervals of the key positions that queries see (feature ``mask_intervals``).
+
+        Returns:
+          Inclusive bounds ``lo`` and ``hi``, one axis of intervals before those of ``q_ids``; empty where
+          ``lo > hi``. None if this mask does not say.
+        """
 
     def mask_info(self, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
         """The compiled arrays of all shards (feature ``mask_info``)."""

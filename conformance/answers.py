@@ -103,6 +103,51 @@ def check_schedule(schedule: Any, arguments: Sequence[Any]) -> None:
     _instance(f"output_blocks{where}", (dict,), schedule.output_blocks)
 
 
+def _at_pairs(where: str, value: Any, *ids: Any) -> None:
+    """Raises `Violation` unless a value is a boolean array that broadcasts to what arrays broadcast to."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.bool_:
+        raise Violation(where, "an array of booleans", described(value))
+    shape = np.broadcast_shapes(*(array.shape for array in ids))
+    try:
+        np.broadcast_to(value, shape)
+    except ValueError:
+        raise Violation(
+            f"shape of {where}", f"one that broadcasts to {shape}", value.shape
+        ) from None
+
+
+def _pair(where: str, value: Any) -> None:
+    """Raises `Violation` unless a value is a pair."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise Violation(where, "a pair of arrays", described(value))
+
+
+def check_mask_at(found: Any, arguments: Sequence[Any]) -> None:
+    """Booleans for all pairs, or nothing."""
+    if found is not None:
+        _at_pairs("mask_at", found, *arguments[1:])
+
+
+def check_mask_bounds(found: Any, arguments: Sequence[Any]) -> None:
+    """Two arrays of booleans for all rectangles, or nothing."""
+    if found is not None:
+        _pair("mask_bounds", found)
+        for answer in found:
+            _at_pairs("mask_bounds", answer, *arguments[1:])
+
+
+def check_mask_intervals(found: Any, arguments: Sequence[Any]) -> None:
+    """Two arrays of integers with an axis before those of the queries, or nothing."""
+    if found is not None:
+        _pair("mask_intervals", found)
+        rank = arguments[1].ndim + 1
+        for name, bound in zip(("lo", "hi"), found, strict=True):
+            _array(f"{name} of mask_intervals", bound, "iu", rank)
+            if bound.shape[1:] != arguments[1].shape:
+                place = f"shape of {name} of mask_intervals"
+                raise Violation(place, ("intervals", *arguments[1].shape), bound.shape)
+
+
 def _numbers(where: str, value: Any, shape: Shape) -> None:
     """Raises `Violation` unless a value is an array of real numbers of a shape."""
     if not hasattr(value, "shape"):
@@ -157,6 +202,9 @@ def check_arithmetic(found: Any, arguments: Sequence[Any]) -> None:
 
 #: What a method must return, by its name: the answer and the arguments of the call.
 FORMS: dict[str, Callable[[Any, Sequence[Any]], None]] = {
+    "mask_at": check_mask_at,
+    "mask_bounds": check_mask_bounds,
+    "mask_intervals": check_mask_intervals,
     "mask_info": check_mask_info,
     "schedule": check_schedule,
     "forward": check_forward,

@@ -199,7 +199,9 @@ class Or(_Pair):
         return self.left.visible(q_ids, kv_ids) | self.right.visible(q_ids, kv_ids)
 
 
-@defines("CONV-1", "MASK-11", "MASK-12", "MASK-13", "MASK-14", "MASK-15")
+@defines(
+    "CONV-1", "MASK-11", "MASK-12", "MASK-13", "MASK-14", "MASK-15", "MASK-16", "MASK-17"
+)  # fmt: skip
 @dataclass(frozen=True)
 class Mask:
     """An expression with a shape: what an implementation is given.
@@ -244,6 +246,51 @@ class Mask:
     def dense(self) -> Bool:
         """The whole mask, bool ``[q_len, kv_len]``."""
         return self[:, :]
+
+    @defines("MASK-18", "MASK-19")
+    def at(self, q_ids: Int, kv_ids: Int) -> Bool:
+        """Visibility of pairs of positions, as a kernel asks for it; see `Expr.visible`."""
+        return self.expr.visible(q_ids, kv_ids)
+
+    @defines("MASK-20")
+    def block_bounds(self, q_lo: Int, q_hi: Int, kv_lo: Int, kv_hi: Int) -> tuple[Bool, Bool]:
+        """Whether any and whether all pairs of rectangles of positions are visible.
+
+        Args:
+          q_lo, q_hi, kv_lo, kv_hi: inclusive bounds that broadcast, one element a rectangle.
+
+        Returns:
+          Two arrays of the broadcast shape.
+        """
+        bounds = np.broadcast_arrays(q_lo, q_hi, kv_lo, kv_hi)
+        some, every = (np.zeros(bounds[0].shape, dtype=np.bool_) for _ in range(2))
+        for at in np.ndindex(bounds[0].shape):
+            q_first, q_last, kv_first, kv_last = (int(bound[at]) for bound in bounds)
+            q_ids, kv_ids = np.arange(q_first, q_last + 1), np.arange(kv_first, kv_last + 1)
+            pairs = self.at(q_ids[:, None], kv_ids[None, :])
+            some[at], every[at] = pairs.any(), pairs.all()
+        return some, every
+
+    @defines("MASK-21")
+    def kv_intervals(self, q_ids: Int) -> tuple[Int, Int]:
+        """The key positions that query positions see, as disjoint intervals with inclusive bounds.
+
+        Args:
+          q_ids: query positions.
+
+        Returns:
+          Bounds ``lo`` and ``hi``, one leading axis before those of ``q_ids``; an interval with
+          ``lo > hi`` is empty.
+        """
+        row = np.zeros((*q_ids.shape, 1), dtype=np.int64) + np.arange(self.kv_len)
+        seen = self.at(q_ids[..., None], row)
+        edges = np.diff(np.pad(seen, [(0, 0)] * q_ids.ndim + [(1, 1)]).astype(np.int8))
+        most = max(1, int((edges == 1).sum(axis=-1).max(initial=0)))
+        lo, hi = np.ones((most, *q_ids.shape), np.int64), np.zeros((most, *q_ids.shape), np.int64)
+        for at in np.ndindex(q_ids.shape):
+            starts, ends = np.flatnonzero(edges[at] == 1), np.flatnonzero(edges[at] == -1)
+            lo[(slice(len(starts)), *at)], hi[(slice(len(starts)), *at)] = starts, ends - 1
+        return lo, hi
 
 
 @defines("MASK-10", "REJECT-5")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
 from conformance.adapters import pallas_arrays
+from conformance.adapters.mask_function import MaskFunctions
 from conformance.adapters.pallas_arrays import Kernel, padded_stack, shared_function, to_arrays
 from conformance.adapters.pallas_common import (
     INTERPRETS_MEMORY,
@@ -92,7 +93,7 @@ def dynamic_kernel(mask: Any, *, is_mqa: bool, **settings: Any) -> Any:
     return make(mask, **settings)
 
 
-class JaxNumerics:
+class JaxNumerics(MaskFunctions):
     """One problem; every method does its own work when it is called."""
 
     def __init__(self, problem: Problem) -> None:

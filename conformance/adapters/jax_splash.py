@@ -43,6 +43,7 @@ info_lib = module("jax", "splash_attention_mask_info")
 FEATURES = frozenset(
     {
         "masks", "mask:full", "mask:causal", "mask:local", "mask:and", "mask:or",
+        "mask_function", "mask_function:kernel",
         "mask_info", "layout:grid", "static", "backward_info", "per_head_masks",
         "computable_masks", "stored_masks", "shards:q", "shards:head", "schedule",
     }

@@ -38,6 +38,7 @@ from reference.sharding import Shard
 
 FEATURES = NUMERIC_FEATURES | {
     "masks", "mask:full", "mask:causal", "mask:local", "mask:chunked_causal", "mask:and", "mask:or",
+    "mask_function", "mask_function:kernel", "mask_bounds", "mask_intervals",
     "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
     "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
     "shards:q", "shards:head", "shards:kv", "schedule",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
 from conformance.adapters import pallas_arrays
+from conformance.adapters.mask_function import Ids, MaskFunctions, in_kernel
 from conformance.adapters.pallas_arrays import Kernel, padded_stack, to_arrays
 from conformance.adapters.pallas_common import ON_TPU, interpret, library_mask
 from conformance.problem import Problem
 from pallas_impl import compile_mask, masks
 from pallas_impl.api import SplashAttentionKernel, make_splash_mha, make_splash_mqa
 from pallas_impl.block_sizes import BlockSizes
+from pallas_impl.in_kernel import evaluate
 from pallas_impl.plan import AttentionPlan
 from pallas_impl.ring import make_ring_attention
 from pallas_impl.schedule import COLUMN_BITS, ROW_SHIFT, Schedule, build_schedule
@@ -130,7 +132,7 @@ def schedule_of_arrays(info: GridMaskInfo, columns: int, slots: int) -> Schedule
     return replace(made, mask_ids=np.where(full == 1, wanted, made.mask_ids).astype(np.int32))
 
 
-class PallasImplNumerics:
+class PallasImplNumerics(MaskFunctions):
     """One problem; every method does its own work when it is called."""
 
     def __init__(self, problem: Problem) -> None:
@@ -141,6 +143,29 @@ class PallasImplNumerics:
         problem = self.problem
         expr = problem.masks[head if len(problem.masks) > 1 else 0]
         return library_mask(masks, expr, problem.q_len, problem.kv_len)
+
+    def mask_at(self, head: int, q_ids: Ids, kv_ids: Ids, *, kernel: bool = False) -> Bool | None:
+        """See `Prepared.mask_at`; inside a kernel as the library's own kernels evaluate it."""
+        function = getattr(self.mask(head), "mask_function", None)
+        if function is None or not kernel:
+            return super().mask_at(head, q_ids, kv_ids)
+        return in_kernel(partial(evaluate, function), q_ids, kv_ids)
+
+    def mask_bounds(
+        self, head: int, q_lo: Ids, q_hi: Ids, kv_lo: Ids, kv_hi: Ids
+    ) -> tuple[Bool, Bool] | None:
+        """See `Prepared.mask_bounds`."""
+        mask = self.mask(head)
+        if not isinstance(mask, masks.ComputableMask):
+            return None
+        return mask.block_bounds(q_lo, q_hi, kv_lo, kv_hi)
+
+    def mask_intervals(
+        self, head: int, q_ids: Ids
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """See `Prepared.mask_intervals`."""
+        mask = self.mask(head)
+        return mask.kv_intervals(q_ids) if isinstance(mask, masks.ComputableMask) else None
 
     @cached_property
     def multi_head_mask(self) -> masks.MultiHeadMask:

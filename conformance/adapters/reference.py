@@ -13,13 +13,14 @@ from conformance.problem import Problem
 from reference.dynamic import compile_dynamic
 from reference.flat import FlatMaskInfo, compile_flat
 from reference.mask_info import Direction, GridMaskInfo, compile_grid
-from reference.masks import Mask
+from reference.masks import Bool, Int, Mask
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
 FEATURES = frozenset(
     {
         "masks", "mask:full", "mask:causal", "mask:local", "mask:chunked_causal", "mask:and", "mask:or",
+        "mask_function", "mask_function:kernel", "mask_bounds", "mask_intervals",
         "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
         "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
         "shards:q", "shards:head", "shards:kv", "schedule",
@@ -62,6 +63,20 @@ class PreparedReference(Numerics):
 
     def mask(self, head: int) -> Mask:
         return self.problem.head_masks[head]
+
+    def mask_at(self, head: int, q_ids: Int, kv_ids: Int, *, kernel: bool = False) -> Bool | None:
+        """Of computable masks; nothing differs inside a kernel here."""
+        del kernel
+        mask = self.problem.head_masks[head]
+        return mask.at(q_ids, kv_ids) if mask.expr.computable else None
+
+    def mask_bounds(
+        self, head: int, q_lo: Int, q_hi: Int, kv_lo: Int, kv_hi: Int
+    ) -> tuple[Bool, Bool]:
+        return self.problem.head_masks[head].block_bounds(q_lo, q_hi, kv_lo, kv_hi)
+
+    def mask_intervals(self, head: int, q_ids: Int) -> tuple[Int, Int]:
+        return self.problem.head_masks[head].kv_intervals(q_ids)
 
     def mask_info(self, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
         return compile_mask(self.problem, direction)

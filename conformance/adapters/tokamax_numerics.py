@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
 from conformance.adapters import pallas_arrays
+from conformance.adapters.mask_function import MaskFunctions
 from conformance.adapters.pallas_arrays import (
     Arrays,
     Kernel,
@@ -103,7 +104,7 @@ def ring_kernel(fwd: Any, dkv: Any, **settings: Any) -> Any:
     return ring_lib.RingSplashAttentionKernel(fwd, dkv, ring_axis="ring", **settings)
 
 
-class TokamaxNumerics:
+class TokamaxNumerics(MaskFunctions):
     """One problem; every method does its own work when it is called."""
 
     def __init__(self, problem: Problem) -> None:

@@ -42,6 +42,7 @@ info_lib = module("tokamax", "splash_attention_mask_info")
 FEATURES = frozenset(
     {
         "masks", "mask:full", "mask:causal", "mask:local", "mask:and", "mask:or",
+        "mask_function", "mask_function:kernel",
         "mask_info", "layout:flat", "static", "dynamic_masks", "backward_info", "downcast",
         "computable_masks", "stored_masks", "shards:q", "shards:kv", "schedule",
     }

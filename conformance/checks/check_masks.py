@@ -11,6 +11,7 @@ from conformance.domain import Domain
 from conformance.judge import Violation, expect, expect_array, judges
 from conformance.mask_json import Blocks, Random
 from conformance.neighbours import neighbours
+from conformance.positions import Rectangles, askings, tiles, times_covered
 from conformance.problem import Problem
 from conformance.subject import Subject
 from reference.masks import Bool, Causal, Local, Mask
@@ -207,3 +208,88 @@ def check_different_masks(subject: Subject, problem: Problem) -> None:
         theirs = subject.fresh(other).mask(0)
         if subject.call("mask == mask", partial(either_equal, mine, theirs)):
             raise Violation(f"{mask} == {different}", False, True)
+
+
+ONE = Domain(several_masks="never", q_shards="never", head_shards="never")
+
+
+@judges("MASK-16", ONE)
+def check_values_are_booleans(subject: Subject, problem: Problem) -> None:
+    """The type of the whole, of a part and of an empty slice."""
+    mask = subject.prepare(problem).mask(0)
+    for rows in (slice(0, problem.q_len), slice(0, 1), slice(0, 0)):
+        got = read(subject, mask, rows, slice(0, problem.kv_len))
+        where = f"mask[{rows.start}:{rows.stop}, 0:{problem.kv_len}]: dtype"
+        expect(where, np.dtype(np.bool_), got.dtype)
+
+
+@judges("MASK-17", ONE)
+def check_reading_again(subject: Subject, problem: Problem) -> None:
+    """The whole, its halves, and the whole again, several times."""
+    mask = subject.prepare(problem).mask(0)
+    whole, columns = slice(0, problem.q_len), slice(0, problem.kv_len)
+    half = slice(problem.q_len // 2, problem.q_len)
+    first = {rows.start: read(subject, mask, rows, columns).copy() for rows in (whole, half)}
+    for times in (2, 3):
+        for rows in (half, whole):
+            got = read(subject, mask, rows, columns)
+            where = f"mask[{rows.start}:{rows.stop}, 0:{problem.kv_len}], read {times} times"
+            expect_array(where, first[rows.start], got)
+
+
+@judges("MASK-18", ONE)
+def check_mask_function_is_asked_pair_by_pair(subject: Subject, problem: Problem) -> None:
+    """The mask function at pairs in arrays of every form."""
+    dense, prepared = problem.head_masks[0].dense(), subject.prepare(problem)
+    rng = np.random.default_rng(int(problem.key, 16))
+    for asking in askings(problem.q_len, problem.kv_len, rng):
+        rows, columns = asking.rows.astype(np.int32), asking.columns.astype(np.int32)
+        got = prepared.mask_at(0, rows, columns)
+        if got is not None:
+            where = f"mask function, asked with {asking.name}"
+            expect_array(where, asking.of(dense), np.broadcast_to(got, asking.shape))
+
+
+@judges("MASK-19", ONE, heavy=True)
+def check_mask_function_inside_a_kernel(subject: Subject, problem: Problem) -> None:
+    """The mask function of tiles, inside a kernel."""
+    dense, prepared = problem.head_masks[0].dense(), subject.prepare(problem)
+    for asking in tiles(problem.q_len, problem.kv_len):
+        rows, columns = asking.rows.astype(np.int32), asking.columns.astype(np.int32)
+        got = prepared.mask_at(0, rows, columns, kernel=True)
+        if got is None:
+            return
+        where = f"mask function inside a kernel, asked with {asking.name}"
+        expect_array(where, asking.of(dense), np.broadcast_to(got, asking.shape))
+
+
+@judges("MASK-20", ONE)
+def check_rectangles(subject: Subject, problem: Problem) -> None:
+    """Both answers for every rectangle of a small mask, for some of a large one."""
+    dense = problem.head_masks[0].dense()
+    asked = Rectangles.of(
+        problem.q_len, problem.kv_len, np.random.default_rng(int(problem.key, 16))
+    )
+    q, kv = asked.q.astype(np.int32), asked.kv.astype(np.int32)
+    bounds = q[:, 0, None], q[:, 1, None], kv[None, :, 0], kv[None, :, 1]
+    got = subject.prepare(problem).mask_bounds(0, *bounds)
+    if got is None:
+        return
+    for word, expected, answer in zip(("any", "all"), asked.answers(dense), got, strict=True):
+        answer = np.broadcast_to(answer, expected.shape)
+        wrong = np.argwhere(answer != expected)
+        if len(wrong):
+            at = tuple(int(k) for k in wrong[0])
+            where = f"{word} visible: {asked.name(at)}"
+            raise Violation(where, expected[at], answer[at], (len(wrong), expected.size))
+
+
+@judges("MASK-21", ONE)
+def check_intervals(subject: Subject, problem: Problem) -> None:
+    """How many intervals hold every key position of every query."""
+    dense = problem.head_masks[0].dense()
+    got = subject.prepare(problem).mask_intervals(0, np.arange(problem.q_len, dtype=np.int32))
+    if got is not None:
+        covered = times_covered(got[0], got[1], problem.kv_len)
+        where = "intervals that hold the key, [query, key]"
+        expect_array(where, dense.astype(np.int64), covered)

@@ -13,6 +13,7 @@ from conformance.adapters.reference_numerics import Numerics, schedule_of
 from conformance.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
+from reference.masks import Bool, Int, Mask
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
@@ -30,6 +31,8 @@ class Mutant:
       seen_in: project and version where such a bug was released ("" if none is known).
       prepare: changes the problem before it is prepared, or raises.
       mask: changes a mask object.
+      mask_at: replaces the mask function: gets mask, query and key positions, and whether it runs in a kernel.
+      bounds, intervals: replace `Mask.block_bounds` and `Mask.kv_intervals`.
       info: changes compiled arrays.
       schedule: changes a schedule.
       compile: replaces compilation: gets the problem and a direction.
@@ -44,6 +47,9 @@ class Mutant:
     seen_in: str = ""
     prepare: Callable[[Problem], Problem] | None = None
     mask: Callable[[Any, Problem], Any] | None = None
+    mask_at: Callable[[Mask, Int, Int, bool], Bool] | None = None
+    bounds: Callable[[Mask, Int, Int, Int, Int], tuple[Bool, Bool]] | None = None
+    intervals: Callable[[Mask, Int], tuple[Int, Int]] | None = None
     info: Callable[[Info, Problem], Info] | None = None
     schedule: Callable[[Schedule, Problem, Shard], Schedule] | None = None
     compile: Callable[[Problem, Direction], Info] | None = None
@@ -89,6 +95,24 @@ class PreparedMutant(PreparedReference):
     def mask(self, head: int) -> Any:
         mask = super().mask(head)
         return self.mutant.mask(mask, self.problem) if self.mutant.mask else mask
+
+    def mask_at(self, head: int, q_ids: Int, kv_ids: Int, *, kernel: bool = False) -> Bool | None:
+        mask = self.problem.head_masks[head]
+        if self.mutant.mask_at and mask.expr.computable:
+            return self.mutant.mask_at(mask, q_ids, kv_ids, kernel)
+        return super().mask_at(head, q_ids, kv_ids, kernel=kernel)
+
+    def mask_bounds(
+        self, head: int, q_lo: Int, q_hi: Int, kv_lo: Int, kv_hi: Int
+    ) -> tuple[Bool, Bool]:
+        if self.mutant.bounds:
+            return self.mutant.bounds(self.problem.head_masks[head], q_lo, q_hi, kv_lo, kv_hi)
+        return super().mask_bounds(head, q_lo, q_hi, kv_lo, kv_hi)
+
+    def mask_intervals(self, head: int, q_ids: Int) -> tuple[Int, Int]:
+        if self.mutant.intervals:
+            return self.mutant.intervals(self.problem.head_masks[head], q_ids)
+        return super().mask_intervals(head, q_ids)
 
     def mask_info(self, direction: Direction) -> Info:
         if self.mutant.compile:

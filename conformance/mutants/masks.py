@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from conformance.mask_json import Random
 from conformance.mutants.base import Mutant, add
 from conformance.problem import Problem
@@ -16,6 +18,7 @@ from reference.masks import (
     ChunkedCausal,
     Expr,
     Full,
+    Int,
     Local,
     Mask,
     Or,
@@ -85,6 +88,60 @@ def never_empty(mask: Mask, index: tuple[slice, slice]) -> Bool:
     if rows.start is not None and rows.start == rows.stop:
         rows = slice(rows.start, None)
     return mask[rows, columns]
+
+
+def as_integers(mask: Mask, index: tuple[slice, slice]) -> Any:
+    """Gives 0 and 1."""
+    return mask[index].astype(np.int8)
+
+
+class Forgetful:
+    """Reads the first time what is there, and nothing in later readings of the same slice."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def __call__(self, mask: Mask, index: tuple[slice, slice]) -> Bool:
+        """The slice, or as many False."""
+        key = str(index)
+        again, part = key in self.seen, mask[index]
+        self.seen.add(key)
+        return np.zeros_like(part) if again else part
+
+
+def forgetful(mask: Mask, problem: Problem) -> Wrapped:
+    """A mask that is used up by reading."""
+    del problem
+    return Wrapped(mask, mask.shape, read=Forgetful())
+
+
+def by_size(mask: Mask, q_ids: Int, kv_ids: Int, kernel: bool) -> Bool:
+    """Assumes that queries run along the rows: positions from the shape, not from the arrays."""
+    del kernel
+    if q_ids.shape[-1] == 1:
+        return mask.at(q_ids, kv_ids)
+    rows, columns = np.broadcast_shapes(q_ids.shape, kv_ids.shape)
+    return mask.at(np.arange(rows)[:, None], np.arange(columns)[None, :])
+
+
+def other_inside_kernels(mask: Mask, q_ids: Int, kv_ids: Int, kernel: bool) -> Bool:
+    """Sees everything inside a kernel, as a constant made from shapes does."""
+    seen = mask.at(q_ids, kv_ids)
+    return seen | True if kernel else seen
+
+
+def bounds_of_corners(
+    mask: Mask, q_lo: Int, q_hi: Int, kv_lo: Int, kv_hi: Int
+) -> tuple[Bool, Bool]:
+    """Judges a rectangle by two of its corners."""
+    first, last = mask.at(q_hi, kv_lo), mask.at(q_lo, kv_hi)
+    return first | last, first & last
+
+
+def intervals_with_overlap(mask: Mask, q_ids: Int) -> tuple[Int, Int]:
+    """Names the first interval twice."""
+    lo, hi = mask.kv_intervals(q_ids)
+    return np.concatenate([lo[:1], lo]), np.concatenate([hi[:1], hi])
 
 
 def aligned_to_the_end(mask: Mask, problem: Problem) -> Mask:
@@ -191,6 +248,19 @@ add(
             hashed=lambda a: hash(a.dense().tobytes()),
         ),
     ),
+    Mutant("mask-holds-integers", "MASK-16", "wrong type", mask=wrapped(read=as_integers)),
+    Mutant("mask-used-up-by-reading", "MASK-17", "hidden state", mask=forgetful),
+    Mutant(
+        "mask-function-counts-rows", "MASK-18", "right in one orientation only", mask_at=by_size
+    ),
+    Mutant(
+        "mask-function-constant-in-kernels",
+        "MASK-19",
+        "constant in a traced program",
+        mask_at=other_inside_kernels,
+    ),
+    Mutant("bounds-from-two-corners", "MASK-20", "only safe, not exact", bounds=bounds_of_corners),
+    Mutant("intervals-overlap", "MASK-21", "counted twice", intervals=intervals_with_overlap),
 )
 
 
