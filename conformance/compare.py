@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance import ratios
 from conformance.adapter import Arithmetic, Forward, Gradients
 from conformance.judge import Violation
+from conformance.pictures import Region, region
 from conformance.problem import BlockSizes, Problem
 from conformance.regimes import Cotangent, d_logsumexp, d_out, inputs, visible
 from conformance.subject import Subject
@@ -178,6 +180,7 @@ def compare(
     if actual.shape != expected.shape:
         raise Violation(f"shape of {name}{note}", expected.shape, actual.shape)
     ratio = error_ratio(actual, expected, budget)
+    ratios.note(name, ratio if rows is None else ratio[rows])
     if rows is not None:
         ratio = np.where(rows if ratio.ndim == 2 else rows[:, :, None], ratio, 0.0)
     wrong = ratio > 1
@@ -196,7 +199,20 @@ def compare(
         f"{right:.9g} within {allowed:.2g}",
         f"{found:.9g}" + ("" if special[index] else excess),
         (int(wrong.sum()), wrong.size),
+        differing_region(name, wrong, problem),
     )
+
+
+def differing_region(name: str, wrong: Bool, problem: Problem) -> Region:
+    """Where a numerical result is wrong, with the blocks of its rows."""
+    if wrong.ndim < 2:
+        return region(name, wrong, ("head",))
+    head = "kv head" if name in ("dk", "dv") else "head"
+    row = "key" if name in ("dk", "dv") else "row"
+    size = _block_size(name, problem)[1]
+    if wrong.ndim == 2:  # one value a row: heads against rows
+        return region(name, wrong, (head, row), (0, size))
+    return region(name, wrong, (head, row, "dimension"), (size, 0))
 
 
 def _explained(name: str, actual: NDArray[Any], index: tuple[int, ...], problem: Problem) -> str:
@@ -345,6 +361,7 @@ def same_bits(
             f"{float(expected[index]):.9g}, unchanged",
             f"{float(actual[index]):.9g}",
             (int(differs.sum()), differs.size),
+            differing_region(name, differs, problem),
         )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from conformance.domain import Domain
 from conformance.foreign.errors import Fatal, NotTried
 from conformance.numeric_domain import NumericDomain
+from conformance.pictures import region
 from conformance.problem import Problem
 from conformance.subject import Subject
 from conformance.violation import Violation as Violation
@@ -138,14 +139,15 @@ def expect_array(where: str, expected: NDArray[Any], actual: object) -> None:
     found = np.asarray(actual)
     if found.shape != expected.shape:
         raise Violation(f"{where}: shape", expected.shape, found.shape)
-    wrong = np.argwhere(np.asarray(found != expected))
-    if len(wrong) == 0:
+    differs = np.asarray(found != expected)
+    if not differs.any():
         return
-    first = tuple(int(k) for k in wrong[0])
+    count, picture = (int(differs.sum()), differs.size), region(where, differs)
     if expected.size <= 64 and expected.dtype != np.bool_:
-        raise Violation(where, _short(expected), _short(found), (len(wrong), expected.size))
+        raise Violation(where, _short(expected), _short(found), count, picture)
+    first = tuple(int(k) for k in np.argwhere(differs)[0])
     place = f"{where}[{', '.join(map(str, first))}]"
-    raise Violation(place, expected[first], found[first], (len(wrong), expected.size))
+    raise Violation(place, expected[first], found[first], count, picture)
 
 
 def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 
+from conformance import coverage, ratios
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, mark
 from conformance.foreign.errors import NotTried
 from conformance.judge import Check, Measure, Violation
 from conformance.numeric_domain import NumericDomain
 from conformance.numeric_vectors import NumericVector, numeric_vectors
+from conformance.pictures import block_map
 from conformance.problem import Problem
 from conformance.profiles import PROFILES as PROFILES
 from conformance.profiles import Profile as Profile
@@ -51,7 +53,8 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
     except Violation as wrong:
         differing = wrong.differing
         detail = f"{differing[0]} of {differing[1]} places differ" if differing else ""
-        return finding("value", wrong.where, wrong.expected, wrong.actual, detail=detail)
+        more = {"detail": detail, "region": wrong.region}
+        return finding("value", wrong.where, wrong.expected, wrong.actual, **more)
     except Crash as crash:
         return finding(
             "crash",
@@ -90,6 +93,7 @@ class _Search:
         self.deviations = deviations
         self.trail = trail
         self.seen: dict[str, Finding | None] = {}
+        self.tried: coverage.Coverage = {}
         self.left = 0
         self.losses = subject.losses + LOSSES
         self.not_tried = ""
@@ -109,12 +113,21 @@ class _Search:
             if found is not None:
                 found = mark(found, problem, self.deviations)
             self.seen[problem.key] = found
+            coverage.count(self.tried, problem)
         return self.seen[problem.key]
 
     def try_vectors(self) -> None:
         """Looks at every fixed problem of the domain."""
         for item, problem in domain_vectors(self.check, self.subject, self.variants):
             self.look(problem, item.name)
+
+    def run(self, seed: int) -> None:
+        """Tries fixed problems, then searches for wrong results; for crashes if there are those only."""
+        self.try_vectors()
+        self.hunt("value", seed)
+        kinds = {f.kind for f in self.seen.values() if f and not f.deviation}
+        if "value" not in kinds and "crash" in kinds:
+            self.hunt("crash", seed)
 
     def hunt(self, kind: Kind, seed: int) -> None:
         """Draws problems, and shrinks the first one that fails in the given way."""
@@ -153,7 +166,8 @@ class _Search:
             key = (found.kind, found.signature, found.deviation)
             if key not in best or _order(found) < _order(best[key]):
                 best[key] = found
-        return sorted(best.values(), key=lambda f: (bool(f.deviation), f.kind, f.size))
+        drawn = [replace(f, blocks=block_map(Problem.from_json(f.problem))) for f in best.values()]
+        return sorted(drawn, key=lambda f: (bool(f.deviation), f.kind, f.size))
 
 
 def _order(found: Finding) -> tuple[Any, ...]:
@@ -231,13 +245,9 @@ def run_check(
     if missing:
         return replace(outcome, status="n/a", reason=f"not declared: {', '.join(missing)}")
     search = _Search(check, subject, profile, deviations, trail)
-    search.try_vectors()
-    search.hunt("value", seed)
-    if not any(f and f.kind == "value" and not f.deviation for f in search.seen.values()) and any(
-        f and f.kind == "crash" and not f.deviation for f in search.seen.values()
-    ):
-        search.hunt("crash", seed)
-    outcome.examples = len(search.seen)
+    with ratios.recording() as outcome.ratios:
+        search.run(seed)
+    outcome.examples, outcome.coverage = len(search.seen), search.tried
     outcome.findings = search.findings()
     outcome.stale = stale_deviations(check, search, deviations)
     outcome.status = _status(outcome)

@@ -61,7 +61,7 @@ def quality_table(findings: Iterable[Finding]) -> Table | None:
     for column in ("clause", "what", "measured", "best", "problem"):
         table.add_column(column)
     for item in findings:
-        table.add_row(item.clause, item.where, item.actual, item.expected, item.blocks())
+        table.add_row(item.clause, item.where, item.actual, item.expected, item.grid())
     return table if table.row_count else None
 
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from conformance.coverage import Coverage
+from conformance.pictures import BlockMap, Region
 from conformance.problem import Problem
+from conformance.ratios import Histogram
 
 Status = Literal["conforms", "violates", "known deviation", "n/a", "error"]
 Kind = Literal["value", "crash", "quality"]
@@ -28,6 +31,8 @@ class Finding:
       vector: name of the fixed problem ("" if found by search).
       deviation: id of the known deviation that covers it ("" if none).
       ratio: of a quality figure, to the best possible.
+      blocks: picture of the blocks of the problem.
+      region: where results differ; None if that is one place, or a crash.
     """
 
     clause: str
@@ -42,6 +47,8 @@ class Finding:
     vector: str = ""
     deviation: str = ""
     ratio: float = 1.0
+    blocks: BlockMap | None = None
+    region: Region | None = None
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -57,7 +64,7 @@ class Finding:
             len(problem.dumps()),
         )
 
-    def blocks(self) -> str:
+    def grid(self) -> str:
         """Size of the problem for reports, e.g. ``2×3 blocks of 128×128``."""
         problem = Problem.from_json(self.problem)
         q, kv = problem.grid()
@@ -76,6 +83,8 @@ class Outcome:
       seconds: wall time.
       findings: violations, known deviations and quality figures, smallest problem each.
       stale: ids of known deviations that no longer fail.
+      ratios: of numerical results, error / budget by quantity.
+      coverage: which problems were tried.
     """
 
     clause: str
@@ -87,6 +96,8 @@ class Outcome:
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
+    ratios: dict[str, Histogram] = field(default_factory=dict)
+    coverage: Coverage = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Violation(Exception):
     """An implementation contradicts a clause on one problem.
@@ -10,14 +12,21 @@ class Violation(Exception):
       where: array, direction, shard and place of the first difference.
       expected, actual: what the clause asks for and what was found, as text.
       differing: number of places that differ, of how many.
+      region: all places that differ, see `conformance.pictures.Region`; None if that says nothing more.
     """
 
     def __init__(
-        self, where: str, expected: object, actual: object, differing: tuple[int, int] | None = None
+        self,
+        where: str,
+        expected: object,
+        actual: object,
+        differing: tuple[int, int] | None = None,
+        region: Any = None,
     ) -> None:
         self.where = where
         self.expected = str(expected)
         self.actual = str(actual)
         self.differing = differing
+        self.region = region
         count = f" ({differing[0]} of {differing[1]} differ)" if differing else ""
         super().__init__(f"{where}: expected {self.expected}, got {self.actual}{count}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from conformance.domain import Domain
 from conformance.judge import Violation, expect, expect_array, judges
+from conformance.pictures import region
 from conformance.problem import Problem
 from conformance.subject import Subject
 from conformance.views import (
@@ -78,11 +79,13 @@ def compare_where(name: str, chosen: Bool, expected: Int32, actual: Int32, posit
       Violation: they differ, or have different shapes.
     """
     expect(f"{name}: shape", expected.shape, actual.shape)
-    wrong = np.argwhere(chosen & (expected != actual))
+    differs = chosen & (expected != actual)
+    wrong = np.argwhere(differs)
     if len(wrong):
         at = tuple(int(k) for k in wrong[0])
         place = f"{name}[{', '.join(map(str, at))}] ({positions})"
-        raise Violation(place, expected[at], actual[at], (len(wrong), int(chosen.sum())))
+        count = len(wrong), int(chosen.sum())
+        raise Violation(place, expected[at], actual[at], count, region(name, differs))
 
 
 def after_last(wanted: Bool, direction: Direction) -> Bool:
@@ -149,13 +152,13 @@ def check_dkv_order(subject: Subject, problem: Problem) -> None:
 
 def in_range(where: str, array: Int32, size: int) -> None:
     """Raises `Violation` unless all entries are indices below ``size``."""
-    wrong = np.argwhere((array < 0) | (array >= size))
+    outside = (array < 0) | (array >= size)
+    wrong = np.argwhere(outside)
     if len(wrong):
         at = tuple(int(k) for k in wrong[0])
         place = f"{where}[{', '.join(map(str, at))}]"
-        raise Violation(
-            place, f"an index from 0 to {size - 1}", array[at], (len(wrong), array.size)
-        )
+        allowed, count = f"an index from 0 to {size - 1}", (len(wrong), array.size)
+        raise Violation(place, allowed, array[at], count, region(where, outside))
 
 
 @judges("DATA-5")

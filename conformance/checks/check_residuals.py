@@ -7,6 +7,7 @@ import numpy as np
 from conformance.compare import (
     combined_parts,
     compare,
+    differing_region,
     exact_forward,
     forward_matches,
     residuals_match,
@@ -104,12 +105,14 @@ def check_residuals_of_empty_rows(subject: Subject, problem: Problem) -> None:
         fine = values == -np.inf
         if documented is not None:
             fine |= values == np.float64(np.float32(documented))
-        wrong = np.argwhere(rows & ~fine)
+        differs = rows & ~fine
+        wrong = np.argwhere(differs)
         if len(wrong):
             head, row = (int(k) for k in wrong[0])
             allowed = "-inf" if documented is None else f"-inf or the documented {documented:g}"
             place = f"{name}[head {head}, row {row}], which sees nothing"
-            raise Violation(place, allowed, f"{values[head, row]:g}", (len(wrong), int(rows.sum())))
+            count, picture = (len(wrong), int(rows.sum())), differing_region(name, differs, problem)
+            raise Violation(place, allowed, f"{values[head, row]:g}", count, picture)
     residuals_match(subject, problem, rows=~rows)
 
 
@@ -158,13 +161,14 @@ def check_order_of_residuals(subject: Subject, problem: Problem) -> None:
         ("at least max_logits", largest - lse),
         ("at most max_logits + log n", lse - largest - count),
     ):
-        wrong = np.argwhere(~(excess <= slack))
+        differs = ~(excess <= slack)
+        wrong = np.argwhere(differs)
         if len(wrong):
             head, row = (int(k) for k in wrong[0])
             actual = f"{lse[head, row]:.9g} with max_logits {largest[head, row]:.9g}"
-            raise Violation(
-                f"logsumexp[head {head}, row {row}]", text, actual, (len(wrong), lse.size)
-            )
+            place = f"logsumexp[head {head}, row {row}]"
+            picture = differing_region("logsumexp", differs, problem)
+            raise Violation(place, text, actual, (len(wrong), lse.size), picture)
 
 
 @judges("RES-9", ANY_TYPE, heavy=True)

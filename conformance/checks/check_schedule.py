@@ -10,6 +10,7 @@ import numpy as np
 from conformance.checks.check_mask_info import in_range
 from conformance.domain import Domain
 from conformance.judge import Measure, Violation, expect, expect_array, judges
+from conformance.pictures import region
 from conformance.problem import Problem
 from conformance.subject import Subject
 from conformance.views import (
@@ -208,9 +209,13 @@ def compare_outputs(
         for output in schedule.outputs:
             blocks = faults(schedule, output)
             if len(blocks):
-                total = int(np.prod(schedule.output_blocks[output]))
+                shape = schedule.output_blocks[output]
+                wrong = np.zeros(shape, dtype=np.bool_)
+                inside = ((blocks >= 0) & (blocks < shape)).all(axis=1)
+                wrong[tuple(blocks[inside].T)] = True
                 place = f"block {tuple(int(k) for k in blocks[0])} of {output} ({where})"
-                raise Violation(place, expected, actual, (len(blocks), total))
+                picture = region(f"blocks of {output}", wrong)
+                raise Violation(place, expected, actual, (len(blocks), wrong.size), picture)
 
 
 @judges("OUT-1", KERNEL, heavy=True)

@@ -92,7 +92,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from conformance.expectation import ExpectationError
     from conformance.foreign.host import close, environment_of
     from conformance.junit import write_junit
-    from conformance.report import Run, write_json
+    from conformance.report import Run, now, write_json
 
     try:
         check_clauses(arguments.clause)
@@ -113,6 +113,9 @@ def execute(arguments: argparse.Namespace) -> int:
         profile=arguments.profile,
         seed=arguments.seed,
         command=runner.command_line(),
+        features=tuple(sorted(subject.description.features)),
+        started=now(),
+        clauses=tuple(arguments.clause),
         reasons={item.id: item.reason for item in known},
         where=str(where),
         foreign=environment_of(adapter),
