@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import NoReturn
 
 from conformance.shipped import SHIPPED
 
 #: Modules of `conformance.commands`, in the order of the help page.
-COMMANDS = ("run", "list", "smoke", "replay")
+COMMANDS = ("run", "list", "smoke", "replay", "merge")
 
 DETAILS = """\
 IMPL is a shipped adapter ({shipped}), package.module:attribute or path/to/file.py:attribute.
@@ -52,11 +56,30 @@ def build_parser() -> Parser:
     return parser
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends what is done inside as Ctrl-C does: with a report, and without leaving files behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the command ``splash-conformance``; returns the exit code."""
     arguments = build_parser().parse_args(argv)
     try:
-        code: int = arguments.action(arguments)
+        with terminable():
+            code: int = arguments.action(arguments)
     except KeyboardInterrupt:
         print("splash-conformance: interrupted", file=sys.stderr)
         return 130

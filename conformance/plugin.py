@@ -23,8 +23,10 @@ from conformance.expectation import Deviation, ExpectationError
 from conformance.expectation import load as load_expectations
 from conformance.foreign.where import Where, add_options
 from conformance.journal import read
-from conformance.judge import CHECKS, Check
+from conformance.judge import Check
 from conformance.search import PROFILES, run_check
+from conformance.selection import Part, part
+from conformance.shards import part_of, selected
 from conformance.subject import Subject
 from conformance.text import outcome_text
 from conformance.trail import Trail
@@ -56,6 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--splash-no-expectations", action="store_true", help="ignore known deviations")
     group.addoption(
         "--splash-done", type=Path, metavar="FILE", help="leave out the checks of a journal"
+    )
+    group.addoption(
+        "--splash-shard", type=part, default=Part(), metavar="I/N", help="only this part of them"
     )
     group.addoption("--splash-trail", type=Path, metavar="DIR", help="note there what is tried")
     add_options(group.addoption, "--splash-")
@@ -146,14 +151,15 @@ class CheckFile(pytest.File):
     """One chapter of checks."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """The checks of the file, restricted to the wanted clauses."""
-        checks.load_all()
-        wanted = set(self.config.getoption("--splash-clause"))
-        journal: Path | None = self.config.getoption("--splash-done")
+        """The checks of the file, restricted to the wanted clauses and the wanted shard."""
+        option = self.config.getoption
+        chosen = selected(option("--splash-clause"))
+        mine = part_of(chosen, PROFILES[option("--splash-profile")], option("--splash-shard"))
+        journal: Path | None = option("--splash-done")
         done = {outcome.check for outcome in read(journal)[1]} if journal else set()
-        for check in CHECKS.values():
-            mine = check.module.rsplit(".", 1)[1] == self.path.stem and check.name not in done
-            if mine and (not wanted or check.clause_id in wanted):
+        for check in mine:
+            here = check.module.rsplit(".", 1)[1] == self.path.stem
+            if here and check.name not in done:
                 yield CheckItem.from_parent(self, name=check.name, check=check)
 
 

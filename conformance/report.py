@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from conformance import coverage
 from conformance.coverage import Coverage
 from conformance.ratios import EDGES
+from conformance.selection import Part, Selection
 from conformance.verdict import Outcome
 
 #: Version of the form. Raise it with every change that a reader of the last one would not understand.
@@ -38,6 +39,8 @@ class Run:
       features: what the implementation declares.
       started: when, in UTC as ISO 8601.
       clauses: the clauses that were asked for; all if empty.
+      selection: the checks that these are.
+      shard: which part of them was run.
       outcomes: one a check.
       errors: failures of the harness or the adapter, one line each.
       complete: False after an interruption.
@@ -58,6 +61,8 @@ class Run:
     features: tuple[str, ...] = ()
     started: str = ""
     clauses: tuple[str, ...] = ()
+    selection: Selection = Selection()  # noqa: RUF009  (frozen)
+    shard: Part = Part()  # noqa: RUF009  (frozen)
     outcomes: list[Outcome] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     complete: bool = True
@@ -68,6 +73,15 @@ class Run:
     environment: dict[str, str] = field(default_factory=lambda: environment())
     foreign: dict[str, str] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=dict)
+
+    def sort(self) -> None:
+        """Puts the outcomes in the order of the specification."""
+
+        def place(outcome: Outcome) -> tuple[str, str, int, str]:
+            name, number = outcome.clause.rsplit("-", 1)
+            return outcome.chapter, name, int(number), outcome.check
+
+        self.outcomes.sort(key=place)
 
     def clause_status(self) -> dict[str, str]:
         """Verdict of every clause: the worst of its checks."""
@@ -105,6 +119,8 @@ class Run:
             "profile": self.profile,
             "seed": self.seed,
             "selected": list(self.clauses),
+            "selection": asdict(self.selection),
+            "shard": asdict(self.shard),
             "command": self.command,
             "where": self.where,
             "started": self.started,
@@ -142,6 +158,8 @@ class Run:
                 **{name: data[name] for name in _SAME},
                 features=tuple(data["features"]),
                 clauses=tuple(data["selected"]),
+                selection=Selection(**data["selection"]),
+                shard=Part(**data["shard"]),
                 outcomes=[Outcome.from_json(outcome) for outcome in data["outcomes"]],
                 replays={(check, int(number)): path for (check, number), path in keys},
                 reasons=data["deviations"],

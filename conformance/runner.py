@@ -7,7 +7,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance import checks
+from conformance.foreign.process import FOLDER
 from conformance.foreign.where import Where
 from conformance.journal import Journal
 from conformance.plugin import PROPERTY
+from conformance.profiles import PROFILES
 from conformance.replay import save
 from conformance.report import Run
+from conformance.shards import part_of, selected
 from conformance.trail import Trail
 from conformance.verdict import Outcome
 
@@ -114,9 +118,7 @@ def _last_line(text: str) -> str:
 
 def pytest_arguments(
     run: Run,
-    clauses: Sequence[str],
     workers: int,
-    expectations: bool,
     where: Where = Where(),  # noqa: B008
 ) -> list[str]:
     """Arguments of the pytest run, independent of any configuration of the current folder."""
@@ -139,10 +141,11 @@ def pytest_arguments(
         f"--splash-impl={run.implementation}",
         f"--splash-profile={run.profile}",
         f"--splash-seed={run.seed}",
+        f"--splash-shard={run.shard}",
         *where.arguments("--splash-"),
     ]
-    arguments += [f"--splash-clause={clause}" for clause in clauses]
-    if not expectations:
+    arguments += [f"--splash-clause={clause}" for clause in run.clauses]
+    if not run.selection.expectations:
         arguments.append("--splash-no-expectations")
     if workers > 1:
         arguments += ["-n", str(workers), "--dist=loadgroup"]
@@ -156,9 +159,7 @@ def execute(
     run: Run,
     console: Console,
     *,
-    clauses: Sequence[str] = (),
     workers: int = 1,
-    expectations: bool = True,
     failures: Path,
     journal: Journal,
     where: Where = Where(),  # noqa: B008  (frozen)
@@ -168,9 +169,7 @@ def execute(
     Args:
       run: what to run; receives outcomes, errors and replay files.
       console: where the progress bar goes; nothing is drawn where it is not a terminal.
-      clauses: only these clauses; all if empty.
       workers: processes.
-      expectations: take known deviations into account.
       failures: folder for replay files.
       journal: receives every outcome at once; what it holds already is not run again.
       where: where the implementation runs.
@@ -184,29 +183,41 @@ def execute(
     )
     hidden = not console.is_terminal
     run.outcomes += journal.outcomes
+    # Of many parts of few checks some are empty: then there is nothing to do, and nothing wrong.
+    own = part_of(selected(run.clauses), PROFILES[run.profile], run.shard)
     with (
-        tempfile.TemporaryDirectory(prefix="splash-conformance-") as folder,
+        _folder() as folder,
         Progress(*columns, console=console, transient=True, disable=hidden) as progress,
     ):
-        collector = Collector(run, progress, journal, Trail(Path(folder)))
-        arguments = pytest_arguments(run, clauses, workers, expectations, where)
+        collector = Collector(run, progress, journal, Trail(folder))
+        arguments = pytest_arguments(run, workers, where)
         arguments.append(f"--splash-done={journal.path.resolve()}")
         if workers > 1 and not where.apart:
             arguments.append(f"--splash-trail={folder}")
-        code = _through_pytest(arguments, collector)
+        code = _through_pytest(arguments, collector) if own else pytest.ExitCode.OK
     if code == pytest.ExitCode.INTERRUPTED:
         run.complete = False
     elif code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) and not run.errors:
         run.errors.append("pytest could not run the checks, see above")
-    elif not run.outcomes and not run.errors:
+    elif own and not run.outcomes and not run.errors:
         run.errors.append("no check was run")
-    order = {module: n for n, module in enumerate(checks.MODULES)}
-    run.outcomes.sort(key=lambda o: (o.chapter, order.get(o.check, 0), _number(o.clause)))
+    run.sort()
     run.seconds = time.perf_counter() - start
     try:
         save_findings(run, failures)
     except OSError as error:
         run.errors.append(f"replay files cannot be written: {error}")
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A temporary folder of the run, in which its processes make theirs: not all live to remove them."""
+    with tempfile.TemporaryDirectory(prefix="splash-conformance-") as name:
+        os.environ[FOLDER] = name
+        try:
+            yield Path(name)
+        finally:
+            del os.environ[FOLDER]
 
 
 def _through_pytest(arguments: list[str], collector: Collector) -> int:
@@ -230,11 +241,6 @@ def save_findings(run: Run, folder: Path) -> None:
             if finding.kind != "quality":
                 path = save(finding, folder, run.implementation, run.version)
                 run.replays[outcome.check, n] = _relative(path)
-
-
-def _number(clause_id: str) -> tuple[str, int]:
-    name, number = clause_id.rsplit("-", 1)
-    return name, int(number)
 
 
 def _relative(path: Path) -> str:

@@ -104,7 +104,8 @@ def print_summary(run: Run, console: Console) -> None:
     problems = sum(o.examples for o in run.outcomes)
     console.print(
         f"{len(run.outcomes)} checks, {problems} problems, {run.seconds:.1f} s "
-        f"(profile {run.profile}, seed {run.seed})"
+        f"(profile {run.profile}, seed {run.seed}"
+        + (f", shard {run.shard})" if run.shard.of > 1 else ")")
     )
     if not run.complete:
         console.print("[bold yellow]interrupted: this report is partial[/]")

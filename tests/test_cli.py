@@ -143,13 +143,17 @@ def test_two_processes_find_what_one_finds_and_pipes_stay_plain(said: Run, home:
     assert "checking" not in two.out
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process group")
-def test_ctrl_c_leaves_a_partial_report_that_says_so(home: Path) -> None:
-    arguments = ("run", "mine.py:Sleepy", "--clause", "LABEL-1", "--clause", "MASK-1", *ONE)
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+@pytest.mark.parametrize("how", ["ctrl-c", "sigterm", "sigterm, isolated"])
+def test_an_interruption_leaves_a_partial_report_that_says_so(home: Path, how: str) -> None:
+    where = ("--isolate",) if "isolated" in how else ()
+    arguments = ("run", "mine.py:Sleepy", "--clause", "LABEL-1", "--clause", "MASK-1", *ONE, *where)
+    temporary = home / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--json", "r.json"],
         cwd=home,
-        env=environment(),
+        env=environment() | {"TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -161,7 +165,10 @@ def test_ctrl_c_leaves_a_partial_report_that_says_so(home: Path) -> None:
     while not (home / "asleep").exists() and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    if how == "ctrl-c":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.terminate()
     out, err = process.communicate(timeout=120)
     assert "interrupted: this report is partial" in out
     assert "conforms" not in out.rstrip().split("\n")[-1]
@@ -169,6 +176,7 @@ def test_ctrl_c_leaves_a_partial_report_that_says_so(home: Path) -> None:
     report = json.loads((home / "r.json").read_text())
     assert report["complete"] is False
     assert process.returncode == report["exit_code"] == 2
+    assert not list(temporary.iterdir())
 
 
 def test_an_interruption_inside_the_implementation(said: Run) -> None:

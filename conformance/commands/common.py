@@ -6,7 +6,8 @@ import argparse
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spec import all_clauses
@@ -49,6 +50,20 @@ def check_clauses(names: Sequence[str]) -> None:
             raise ValueError(f"--clause {name}: no such clause{hint}")
         if not all_clauses()[name].is_checkable:
             raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
+
+
+def check_targets(targets: Mapping[str, Path | None]) -> None:
+    """Checks, before a long run, that its reports can be written.
+
+    Args:
+      targets: files by the option that names them.
+
+    Raises:
+      ValueError: a report would have no folder.
+    """
+    for option, path in targets.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
 
 
 def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:

@@ -11,12 +11,14 @@ from conformance import device
 from conformance.commands.common import (
     at_least_one,
     check_clauses,
+    check_targets,
     default_workers,
     fail,
     ready,
 )
 from conformance.foreign.where import Where, add_options
 from conformance.profiles import PROFILES
+from conformance.selection import Part, part
 from conformance.shipped import DEFAULT_IMPL, SHIPPED
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ EXAMPLES = """\
   splash-conformance run my_pkg.adapter:make      judge your own implementation
   splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
   splash-conformance run jax --profile deep --json report.json --junit report.xml
+  splash-conformance run jax --shard 3/16 --json 3.json
 """
 
 
@@ -58,6 +61,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=default_workers(),
         metavar="N",
         help="processes (default: 2, or 1 on a single core)",
+    )
+    parser.add_argument(
+        "--shard",
+        type=part,
+        default=Part(),
+        metavar="I/N",
+        help="only part I of N of the checks, for N machines; see merge",
     )
     parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
     parser.add_argument("--junit", type=Path, metavar="F", help="write the report as JUnit XML")
@@ -93,10 +103,13 @@ def execute(arguments: argparse.Namespace) -> int:
     from conformance.foreign.host import close, environment_of
     from conformance.junit import write_junit
     from conformance.report import Run, now, write_json
+    from conformance.shards import selection_of
 
     try:
         check_clauses(arguments.clause)
-        check_targets(arguments)
+        check_targets({"--json": arguments.json, "--junit": arguments.junit})
+        if arguments.failures.exists() and not arguments.failures.is_dir():
+            raise ValueError(f"--failures {arguments.failures}: is not a folder")
         where = Where.of(arguments)
         if arguments.device:
             device.want(arguments.device)
@@ -116,6 +129,8 @@ def execute(arguments: argparse.Namespace) -> int:
         features=tuple(sorted(subject.description.features)),
         started=now(),
         clauses=tuple(arguments.clause),
+        selection=selection_of(arguments.clause, not arguments.no_expectations),
+        shard=arguments.shard,
         reasons={item.id: item.reason for item in known},
         where=str(where),
         foreign=environment_of(adapter),
@@ -123,9 +138,7 @@ def execute(arguments: argparse.Namespace) -> int:
     runner.execute(
         run,
         console,
-        clauses=arguments.clause,
         workers=arguments.workers,
-        expectations=not arguments.no_expectations,
         failures=arguments.failures,
         journal=journal,
         where=where,
@@ -139,19 +152,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         write_junit(run, arguments.junit)
     return run.exit_code
-
-
-def check_targets(arguments: argparse.Namespace) -> None:
-    """Checks, before a long run, that its reports can be written.
-
-    Raises:
-      ValueError: a report would have no folder, or the folder of failures is a file.
-    """
-    for option, path in (("--json", arguments.json), ("--junit", arguments.junit)):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
-    if arguments.failures.exists() and not arguments.failures.is_dir():
-        raise ValueError(f"--failures {arguments.failures}: is not a folder")
 
 
 def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
@@ -171,6 +171,7 @@ def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
         "clauses": sorted(arguments.clause),
         "expectations": not arguments.no_expectations,
         "python": arguments.python,
+        "shard": str(arguments.shard),
         "device": device.wanted(),
     }
     if arguments.resume:

@@ -27,6 +27,9 @@ from conformance.foreign.wire import dumps, loads
 #: Our packages, as a worker in another interpreter gets them.
 PACKAGES = ("spec", "reference", "conformance")
 
+#: Environment variable that names the folder of the run, which is removed at its end.
+FOLDER = "SPLASH_CONFORMANCE_FOLDER"
+
 #: Seconds between two looks at the memory of a worker.
 TICK = 0.05
 
@@ -265,8 +268,8 @@ def _end(process: subprocess.Popen[bytes], pipe: int, out: IO[bytes]) -> None:
 
 
 def temporary() -> Path:
-    """A private folder for one adapter."""
-    return Path(tempfile.mkdtemp(prefix="splash-conformance-"))
+    """A private folder for one adapter, inside that of the run if there is one."""
+    return Path(tempfile.mkdtemp(prefix="splash-conformance-", dir=os.environ.get(FOLDER)))
 
 
 def is_own(python: str) -> bool:
