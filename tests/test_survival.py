@@ -303,7 +303,7 @@ def test_a_finished_journal_has_nothing_left_to_run(said: Run, home: Path) -> No
     header = {
         "implementation": "reference", "version": "1", "profile": "quick", "seed": 0,
         "clauses": ["CONV-1"], "expectations": True, "python": None,
-        "device": "auto",
+        "device": "auto", "shard": "1/1",
     }  # fmt: skip
     journal = Journal(Path("j.jsonl"), header, resume=False)
     journal.add(Outcome("CONV-1", "check_mask_shape", "01_conventions", "conforms", examples=7))
