@@ -14,6 +14,8 @@ from reference.masks import Bool
 
 #: Cells of a picture along either axis; larger ones are drawn with several blocks or elements a cell.
 CELLS = 64
+#: The same for masks, which every finding has.
+MASK_CELLS = 32
 #: Planes of a region that are kept: heads, for example.
 PLANES = 4
 
@@ -24,15 +26,22 @@ class BlockMap(TypedDict):
     Attributes:
       grids: one a distinct mask, in order of first appearance: a string of labels a row of blocks. A cell of several
         blocks is 0 or 2 if all of them are, otherwise 1.
+      masks: for every grid, the share of the entries of a cell that is visible, as in `Region`; blocks end where cells
+        do, as far as powers of two allow.
       heads: for every head, which grid it has.
       blocks: blocks along q and kv.
       cell: blocks of a cell, along q and kv.
+      mask_cell: entries of a cell of ``masks``, along q and kv.
+      block: tokens of a block, along q and kv.
     """
 
     grids: list[list[str]]
+    masks: list[list[str]]
     heads: list[int]
     blocks: list[int]
     cell: list[int]
+    mask_cell: list[int]
+    block: list[int]
 
 
 class Region(TypedDict):
@@ -76,11 +85,15 @@ def block_map(problem: Problem) -> BlockMap:
     ]
     first = [heads.index(number) for number in range(len(distinct))]
     cell = [-(-size // CELLS) for size in labels.shape[1:]]
+    mask_cell = [_power(size, MASK_CELLS) for size in (problem.q_len, problem.kv_len)]
     return BlockMap(
         grids=[_digits(_merged(labels[head], cell)) for head in first],
+        masks=[_shares(problem.head_masks[head].dense(), mask_cell) for head in first],
         heads=heads,
         blocks=list(labels.shape[1:]),
         cell=cell,
+        mask_cell=mask_cell,
+        block=[problem.blocks.q, problem.blocks.kv],
     )
 
 
@@ -120,7 +133,7 @@ def region(
     shape = list(wrong.shape)
     planes = wrong.reshape((1,) * (2 - wrong.ndim) + wrong.shape)
     leading = planes.shape[:-2]
-    cell = [_power(size) for size in planes.shape[-2:]]
+    cell = [_power(size, CELLS) for size in planes.shape[-2:]]
     touched = [at for at in np.ndindex(*leading) if planes[at].any()]
     return Region(
         array=array,
@@ -133,10 +146,10 @@ def region(
     )
 
 
-def _power(size: int) -> int:
+def _power(size: int, cells: int) -> int:
     """The smallest power of two that cuts a length into few enough cells; blocks end at powers of two, mostly."""
     cell = 1
-    while size > CELLS * cell:
+    while size > cells * cell:
         cell *= 2
     return cell
 

@@ -18,6 +18,7 @@ from conformance.coverage import Coverage
 from conformance.ratios import EDGES
 from conformance.selection import Part, Selection
 from conformance.verdict import Outcome
+from spec import all_clauses
 
 #: Version of the form. Raise it with every change that a reader of the last one would not understand.
 SCHEMA = 2
@@ -143,14 +144,19 @@ class Run:
         """Inverse of `to_json`.
 
         Raises:
-          ReportError: not a report, of another schema version, or incomplete.
+          ReportError: not a report, of another schema version, about unknown clauses, or incomplete.
         """
-        if not isinstance(data, dict) or "schema" not in data or "outcomes" not in data:
+        if not isinstance(data, dict) or not {"schema", "outcomes", "clauses"} <= data.keys():
             raise ReportError("is not a report of splash-conformance")
         if data["schema"] != SCHEMA:
             raise ReportError(
                 f"is a report of schema {data['schema']!r}, this version reads schema {SCHEMA}; "
                 "run again, or use the version that wrote it"
+            )
+        unknown = sorted(data["clauses"].keys() - all_clauses().keys())
+        if unknown:
+            raise ReportError(
+                f"is about clauses that this version does not have: {', '.join(unknown)}"
             )
         try:
             keys = ((key.rsplit("#", 1), path) for key, path in data["replays"].items())

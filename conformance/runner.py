@@ -25,6 +25,7 @@ from conformance.profiles import PROFILES
 from conformance.replay import save
 from conformance.report import Run
 from conformance.shards import part_of, selected
+from conformance.terminal import interactive
 from conformance.trail import Trail
 from conformance.verdict import Outcome
 
@@ -181,7 +182,7 @@ def execute(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    hidden = not console.is_terminal
+    hidden = not interactive(console)
     run.outcomes += journal.outcomes
     # Of many parts of few checks some are empty: then there is nothing to do, and nothing wrong.
     own = part_of(selected(run.clauses), PROFILES[run.profile], run.shard)

@@ -37,8 +37,8 @@ def mask_text(data: dict[str, object]) -> str:
     return f"{expr}".replace("conformance.mask_json.", "")
 
 
-def problem_lines(problem: Problem) -> list[str]:
-    """What a problem is, in a few lines."""
+def problem_facts(problem: Problem) -> list[str]:
+    """What a problem is, in a few lines, without a picture."""
     data = problem.to_json()
     q, kv = problem.grid()
     sizes = ", ".join(f"{k}={v}" for k, v in data["blocks"].items())
@@ -50,7 +50,7 @@ def problem_lines(problem: Problem) -> list[str]:
     rest = [f"{name}={value}" for name, value in data.items() if name not in plain]
     if rest:
         lines.append(", ".join(rest))
-    return lines + block_map(problem)
+    return lines
 
 
 def finding_text(finding: Finding, impl: str, replay: str = "", options: str = "") -> str:
@@ -71,7 +71,7 @@ def finding_text(finding: Finding, impl: str, replay: str = "", options: str = "
     out = [head, *textwrap.wrap(rule.sentence, 96, initial_indent="  ", subsequent_indent="  ")]
     if finding.vector:
         out.append(f"  fixed problem {finding.vector!r}")
-    out += ["  " + line for line in problem_lines(problem)]
+    out += ["  " + line for line in problem_facts(problem) + block_map(problem)]
     out += [f"  where:    {finding.where}"]
     out += _labelled("expected", finding.expected) + _labelled("actual", finding.actual)
     if finding.kind == "value" and finding.detail:
@@ -79,9 +79,14 @@ def finding_text(finding: Finding, impl: str, replay: str = "", options: str = "
     if finding.kind == "crash" and finding.detail:
         out += ["  " + line for line in finding.detail.rstrip().split("\n")[-3:-1]]
     if replay:
-        command = f"splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)} {options}"
-        out.append(f"  replay:   {command.rstrip()}")
+        out.append(f"  replay:   {replay_command(replay, impl, options)}")
     return "\n".join(out)
+
+
+def replay_command(replay: str, impl: str, options: str = "") -> str:
+    """The command that runs a saved problem again; arguments as in `finding_text`."""
+    command = f"splash-conformance replay {shlex.quote(replay)} {shlex.quote(impl)} {options}"
+    return command.rstrip()
 
 
 def _labelled(name: str, value: str) -> list[str]:

@@ -114,7 +114,8 @@ def test_reports_of_another_schema_are_refused(said: Said, tmp_path: Path) -> No
 def test_a_violation_is_recorded_with_its_pictures(said: Said) -> None:
     data = report_of(said, "mine.py:Wrong", "--clause", "LABEL-3")
     (finding,) = data["outcomes"][0]["findings"]
-    assert finding["blocks"] == {"grids": [["1"]], "heads": [0], "blocks": [1, 1], "cell": [1, 1]}
+    assert finding["blocks"] == block_map(Problem.from_json(finding["problem"]))
+    assert finding["blocks"]["grids"] == [["1"]]
     assert finding["region"]["shape"] == [1, 1, 1]
     assert finding["region"]["planes"] == [{"at": [0], "rows": ["9"]}]
 
@@ -182,9 +183,12 @@ def test_block_map_of_heads_with_different_masks() -> None:
     problem = Problem(4, 4, (Full(), Causal(), Full()), BlockSizes(2, 2), heads=3, kv_heads=3)
     assert block_map(problem) == {
         "grids": [["22", "22"], ["10", "21"]],
+        "masks": [["9999"] * 4, ["9000", "9900", "9990", "9999"]],
         "heads": [0, 1, 0],
         "blocks": [2, 2],
         "cell": [1, 1],
+        "mask_cell": [1, 1],
+        "block": [2, 2],
     }
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from conformance.adapter import Adapter
     from conformance.foreign.where import Where
     from conformance.subject import Subject
+    from conformance.terminal import Detail
 
 
 def fail(message: str) -> int:
@@ -37,6 +38,44 @@ def default_workers() -> int:
     return min(2, os.cpu_count() or 1)
 
 
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Declares how much is printed, and how."""
+    how_much = parser.add_mutually_exclusive_group()
+    how_much.add_argument(
+        "-q", "--quiet", action="store_true", help="print the verdict and violations only"
+    )
+    how_much.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print known deviations and all violations in full",
+    )
+    parser.add_argument(
+        "--no-color", action="store_true", help="no colours; also with NO_COLOR in the environment"
+    )
+
+
+def detail_of(arguments: argparse.Namespace) -> Detail:
+    """How much is printed, from the options of `add_output_options`."""
+    if arguments.quiet:
+        return "quiet"
+    return "verbose" if arguments.verbose else "normal"
+
+
+def check_targets(targets: Mapping[str, Path | None]) -> None:
+    """Checks, before a long run, that its reports can be written.
+
+    Args:
+      targets: files by option.
+
+    Raises:
+      ValueError: a report would have no folder.
+    """
+    for option, path in targets.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
+
+
 def check_clauses(names: Sequence[str]) -> None:
     """Checks the names of clauses.
 
@@ -50,20 +89,6 @@ def check_clauses(names: Sequence[str]) -> None:
             raise ValueError(f"--clause {name}: no such clause{hint}")
         if not all_clauses()[name].is_checkable:
             raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
-
-
-def check_targets(targets: Mapping[str, Path | None]) -> None:
-    """Checks, before a long run, that its reports can be written.
-
-    Args:
-      targets: files by the option that names them.
-
-    Raises:
-      ValueError: a report would have no folder.
-    """
-    for option, path in targets.items():
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
 
 
 def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:

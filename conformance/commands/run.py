@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from conformance import device
 from conformance.commands.common import (
+    add_output_options,
     at_least_one,
     check_clauses,
     check_targets,
     default_workers,
+    detail_of,
     fail,
     ready,
 )
@@ -30,7 +32,7 @@ EXAMPLES = """\
   splash-conformance run jax                      judge the installed jax
   splash-conformance run my_pkg.adapter:make      judge your own implementation
   splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
-  splash-conformance run jax --profile deep --json report.json --junit report.xml
+  splash-conformance run jax --profile deep --json report.json --html report.html --junit report.xml
   splash-conformance run jax --shard 3/16 --json 3.json
 """
 
@@ -72,6 +74,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
     parser.add_argument("--junit", type=Path, metavar="F", help="write the report as JUnit XML")
     parser.add_argument(
+        "--html", type=Path, metavar="F", help="write the report as one self-contained HTML file"
+    )
+    parser.add_argument(
         "--failures",
         type=Path,
         default=Path("splash-conformance-failures"),
@@ -93,6 +98,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
     )
     add_options(parser.add_argument)
+    add_output_options(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -101,13 +107,16 @@ def execute(arguments: argparse.Namespace) -> int:
     from conformance.adapter import AdapterError
     from conformance.expectation import ExpectationError
     from conformance.foreign.host import close, environment_of
+    from conformance.html.run_page import write_html
     from conformance.junit import write_junit
     from conformance.report import Run, now, write_json
     from conformance.shards import selection_of
 
     try:
         check_clauses(arguments.clause)
-        check_targets({"--json": arguments.json, "--junit": arguments.junit})
+        check_targets(
+            {"--json": arguments.json, "--junit": arguments.junit, "--html": arguments.html}
+        )
         if arguments.failures.exists() and not arguments.failures.is_dir():
             raise ValueError(f"--failures {arguments.failures}: is not a folder")
         where = Where.of(arguments)
@@ -119,7 +128,7 @@ def execute(arguments: argparse.Namespace) -> int:
         journal = journal_of(arguments, subject.description.version)
     except (ValueError, OSError, AdapterError, ExpectationError) as error:
         return fail(str(error))
-    console = terminal.console_for()
+    console = terminal.console_for(color=not arguments.no_color)
     run = Run(
         implementation=arguments.impl,
         version=subject.description.version,
@@ -144,13 +153,15 @@ def execute(arguments: argparse.Namespace) -> int:
         where=where,
     )
     journal.close(finished=run.exit_code != 2)
-    terminal.print_run(run, console)
+    terminal.print_run(run, console, detail_of(arguments))
     if run.exit_code == 2:
         print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
     if arguments.json:
         write_json(run, arguments.json)
     if arguments.junit:
         write_junit(run, arguments.junit)
+    if arguments.html:
+        write_html(run, arguments.html)
     return run.exit_code
 
 
