@@ -51,6 +51,7 @@ FEATURES: dict[str, str] = {
     "layout:flat": "the arrays have the flat layout",
     "static": "masks that are known in advance",
     "dynamic_masks": "masks whose values are known only at run time",
+    "traced_masks": "prepared.forward(…, traced_mask=True): the mask is an argument of the compiled program",
     "backward_info": "arrays and schedules for the backward directions in `directions`",
     "per_head_masks": "every head may have its own mask",
     "computable_masks": "causal, local and chunked causal masks are computed in the kernel",
@@ -80,6 +81,7 @@ FEATURES: dict[str, str] = {
     "split_backward": "dq comes from a kernel of its own",
     "edit_mask_info": "prepared.forward(inputs, edit=…) runs from an edited MaskInfo",
     "uninitialised": "prepared.forward(…, uninitialised=True): memory starts as NaN, strays raise",
+    "sharded": "forward and backward run on problem.shards devices, each with its part of the arrays",
     "ring": "forward and backward over problem.ring devices",
     "ring:sinks": "sinks in the ring; without it they must be refused there",
 }
@@ -292,6 +294,7 @@ class Prepared(Protocol):
         residuals: bool = False,
         edit: Edit | None = None,
         uninitialised: bool = False,
+        traced_mask: bool = False,
     ) -> Forward:
         """Attention (feature ``forward``); over ``problem.ring`` devices if that is above 1.
 
@@ -300,6 +303,8 @@ class Prepared(Protocol):
           residuals: also return logsumexp, and max_logits where declared.
           edit: applied to the compiled forward arrays before the call (feature ``edit_mask_info``).
           uninitialised: run with memory that starts as NaN (feature ``uninitialised``).
+          traced_mask: the values of a run-time mask are an argument of the compiled program (feature
+            ``traced_masks``).
         """
 
     def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from conformance.adapter import Description
 from conformance.problem import BlockSizes, Problem
 from conformance.regimes import seeing_rows
+from reference.mask_info import Shards
 from reference.masks import Expr
 
 Runs = tuple[tuple[int, int], ...]
@@ -36,6 +37,7 @@ TRAITS: dict[str, str] = {
     "bfloat16": "bfloat16",
     "per_head_masks": "per_head_masks",
     "dynamic": "dynamic_masks",
+    "shards": "sharded",
     "ring": "ring",
     "blocks": "",
     "options": "",
@@ -58,6 +60,7 @@ def traits_of(problem: Problem) -> frozenset[str]:
         "bfloat16": problem.dtype == "bfloat16",
         "per_head_masks": not problem.single_mask,
         "dynamic": problem.dynamic,
+        "shards": problem.shards != Shards(),
         "ring": problem.ring > 1,
         "blocks": len(sizes) > 1 or compute is not None,
         "options": bool(problem.options),
@@ -86,6 +89,8 @@ class Signature:
       dtype: of the arrays.
       blocks: block sizes in units.
       ring: devices.
+      shards: devices along heads and queries.
+      dynamic: the values of the mask are known only at run time.
       head_dim: None for the smallest that the implementation can run.
     """
 
@@ -100,6 +105,8 @@ class Signature:
     dtype: str = "float32"
     blocks: BlockSizes = BlockSizes(1, 1)  # noqa: RUF009  (frozen)
     ring: int = 1
+    shards: Shards = Shards()  # noqa: RUF009  (frozen)
+    dynamic: bool = False
     head_dim: int | None = None
 
     @property
@@ -114,6 +121,8 @@ class Signature:
             "head_dim_v": self.wide_v,
             "bfloat16": self.dtype == "bfloat16",
             "ring": self.ring > 1,
+            "shards": self.shards != Shards(),
+            "dynamic": self.dynamic,
             "blocks": self.blocks != BlockSizes(1, 1),
         }
         return frozenset(name for name, fact in facts.items() if fact)
@@ -159,7 +168,8 @@ class Signature:
             sinks=sinks,
             soft_cap=self.soft_cap,
             ring=self.ring,
-            dynamic=not description.offers("static"),
+            shards=self.shards,
+            dynamic=self.dynamic or not description.offers("static"),
             options=options,
             regime=regime,
             seed=seed,
@@ -170,6 +180,7 @@ class Signature:
         needed = {TRAITS[name] for name in self.traits} - {""}
         if self.ring > 1 and self.sinks:
             needed.add("ring:sinks")
+        needed |= {f"shards:{name}" for name, count in vars(self.shards).items() if count > 1}
         if self.ring > 1 and self.ring not in description.ring_sizes:
             return False
         if self.head_dim is not None and self.head_dim not in description.head_dims:
@@ -213,6 +224,13 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("segments-blocks", segments=True, blocks=_LARGE_BOTH),
     Signature("segments-sinks", segments=True, sinks=True),
     *(Signature(f"head_dim_{dim}", head_dim=dim) for dim in (64, 96, 128, 192)),
+    Signature("dynamic", dynamic=True),
+    Signature("shards-q", grid=(4, 2), shards=Shards(q=2)),
+    Signature("shards-head", heads=4, shards=Shards(head=2)),
+    Signature("shards-both", grid=(4, 2), heads=4, shards=Shards(head=2, q=2)),
+    Signature("shards-segments", grid=(4, 2), segments=True, shards=Shards(q=2)),
+    Signature("shards-sinks", grid=(4, 2), sinks=True, shards=Shards(q=2)),
+    Signature("shards-dynamic", grid=(4, 2), dynamic=True, shards=Shards(q=2)),
     Signature("ring2", ring=2),
     Signature("ring4", grid=(4, 4), heads=1, kv_heads=1, ring=4),
     Signature("ring8", grid=(8, 8), heads=1, kv_heads=1, ring=8),
@@ -248,8 +266,8 @@ class NumericDomain:
       extreme_sinks: whether sinks are far from the logits (True), near them (False), or either (None).
       offers_option: name of an option that the implementation must have.
       broad: the domain holds every feature: it is searched although that takes new kernels.
-      quick_options: the quick profile repeats problems for every option too. Where a kernel takes seconds
-        to build, and another check tries the options on a cheaper one, it does not.
+      costly: a kernel takes seconds to build, and other checks try the options on cheaper ones: the quick
+        profile repeats no problem for every option, and draws half as many.
       group: checks of one group run in one process, where they share compiled kernels.
     """
 
@@ -261,7 +279,7 @@ class NumericDomain:
     extreme_sinks: bool | None = None
     offers_option: str | None = None
     broad: bool = False
-    quick_options: bool = True
+    costly: bool = False
     group: str = "numerics-forward"
 
     #: Numerical problems are always searched, not only fixed ones.

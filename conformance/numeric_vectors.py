@@ -16,7 +16,8 @@ from reference.masks import Expr
 INF = float("inf")
 
 #: Which kernels the checks of a group run.
-PASSES = {"numerics-forward": "f", "numerics-residuals": "r", "numerics-backward": "b"}
+PASSES = {"numerics-forward": "f", "numerics-residuals": "r", "numerics-backward": "b",
+          "numerics-ring-backward": "b"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -147,20 +148,34 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("mixed-c", "pairs of features", "mqa-v-segments-bfloat16", "causal", segments="descending"),
     _v("mixed-d", "pairs of features", "mqa-cap-sinks", "causal", "full", sinks=(200.0, 0.5)),
     _v("segments-sinks", "pairs of features", "segments-sinks", "full", segments="padding", sinks=(1.0, -200.0)),
+    # Run-time masks, and several devices.
+    _v("dynamic", "mask known at run time", "dynamic", "2a r2"),
+    _v("dynamic-empty", "mask known at run time", "dynamic", "20 a0", regime="flat"),
+    _v("dynamic-full", "mask known at run time", "dynamic", "full", regime="flat", passes="f"),
+    _v("shards-causal", "rows of another device", "shards-q", "causal", regime="flat"),
+    _v("shards-stored", "arrays of another device", "shards-q", "20 r2 0a 22", regime="flat"),
+    _v("shards-window", "rows of another device", "shards-q", "window", passes="f"),
+    _v("shards-heads", "heads of another device", "shards-head", "causal", "full", "2r a2", "s0 t2", regime="tilted"),
+    _v("shards-head", "heads of another device", "shards-head", "causal"),
+    _v("shards-both", "arrays of another device", "shards-both", "causal", regime="flat"),
+    _v("shards-segments", "segment ids of another device", "shards-segments", "full", segments="repeating"),
+    _v("shards-sinks", "sinks at every device", "shards-sinks", "causal", sinks=(0.5, 2.0)),
+    _v("shards-dynamic", "mask known at run time", "shards-dynamic", "20 r2 0a 22"),
     # The ring.
     _v("ring-causal", "mask of a step", "ring2", "causal", regime="tilted"),
     _v("ring-rising", "combination without rescaling", "ring2", "full", regime="rising", options=True),
-    _v("ring-falling", "combination without rescaling", "ring2", "full", regime="falling"),
-    _v("ring-flat", "a shard too few or too many", "ring4", "causal", regime="flat"),
+    _v("ring-falling", "combination without rescaling", "ring2", "full", regime="falling", passes="fr"),
+    _v("ring-flat", "a shard too few or too many", "ring4", "causal", regime="flat", passes="fr"),
     _v("ring-blocks", "shard of another step", "ring4", "2000 0r00 00a0 0002", regime="flat"),
-    _v("ring-window", "shards that see nothing", "ring4", "window"),
+    _v("ring-window", "shards that see nothing", "ring4", "window", passes="fr"),
     _v("ring-sparse", "shards that see nothing", "ring4", "02r0 a000 0020 s00t", regime="flat"),
     _v("ring-unseen-shard", "a shard that nobody sees", "ring2", "20 a0", regime="flat"),
     _v("ring-rows", "rows that see nothing in a shard", "ring2", "jd ei", regime="leading"),
     _v("ring-empty-device", "a device that sees nothing", "ring2", "00 2a"),
-    _v("ring-8", "more devices", "ring8", "causal", regime="flat"),
+    _v("ring-8", "more devices", "ring8", "causal", regime="flat", passes="fr"),
     _v("ring-segments", "segment ids of another shard", "ring2-segments", "full", regime="flat", segments="repeating"),
-    _v("ring-segments-causal", "segment ids of another shard", "ring2-segments", "causal", segments="descending"),
+    _v("ring-segments-causal", "segment ids of another shard", "ring2-segments", "causal", segments="descending",
+       passes="fr"),
     _v("ring-mqa", "head map", "ring2-mqa", "causal"),
     _v("ring-v", "width of v", "ring2-v", "causal"),
     _v("ring-cap", "cap after the mask", "ring2-cap", "causal"),
@@ -178,7 +193,7 @@ def numeric_vectors(
     Args:
       domain: of a check.
       description: of the implementation.
-      every_variant: repeat problems for every option also where `NumericDomain.quick_options` is off.
+      every_variant: repeat problems for every option also where `NumericDomain.costly` is set.
     """
     if not domain.possible(description):
         return
@@ -190,7 +205,7 @@ def numeric_vectors(
             continue
         problem = item.build(description)
         variants: list[tuple[tuple[str, Any], ...]] = [()]
-        repeats = item.options and (every_variant or domain.quick_options)
+        repeats = item.options and (every_variant or not domain.costly)
         if repeats and domain.may("options") != "never":
             variants += list(with_options(description))
         for options in variants:

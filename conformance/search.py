@@ -88,6 +88,8 @@ class _Search:
         if isinstance(check.domain, NumericDomain):
             broad = check.domain.broad
             self.examples = profile.broad_examples if broad else profile.numeric_examples
+            if check.domain.costly and not profile.variants:
+                self.examples //= 2
         self.shrinks = profile.shrinks // 4 if check.heavy else profile.shrinks
         self.variants = profile.variants
         self.deviations = deviations

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ from conformance.adapters.pallas_common import (
 from conformance.library import module
 from conformance.problem import Problem
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16
-from reference.mask_info import Direction, GridMaskInfo
+from reference.mask_info import Direction, GridMaskInfo, Shards
 from reference.masks import Bool
 
 kernel_lib = module("jax", "splash_attention_kernel")
@@ -39,7 +40,7 @@ NUMERIC_FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:cotangent", "segment_ids", "soft_cap", "gqa",
         "mqa", "head_dim_v", "bfloat16", "vmap", "split_backward", "fused_backward",
-        "edit_mask_info", "uninitialised",
+        "edit_mask_info", "uninitialised", "sharded",
     }
 )  # fmt: skip
 
@@ -78,6 +79,8 @@ def numeric_features() -> frozenset[str]:
     if not accepts(kernel_lib._make_splash_attention, "interpret"):
         return frozenset()  # before 0.4.31 nothing but a TPU of its time can run a kernel
     found = set(NUMERIC_FEATURES)
+    if hasattr(info_lib, "process_dynamic_mask"):
+        found.add("traced_masks")
     if accepts(kernel_lib._splash_attention_forward, "sinks"):
         found.add("sinks")
     if not has_kernel(128, 256):
@@ -91,6 +94,24 @@ def dynamic_kernel(mask: Any, *, is_mqa: bool, **settings: Any) -> Any:
     """The kernel of a mask whose values are known only at run time."""
     make = kernel_lib.make_splash_mqa if is_mqa else kernel_lib.make_splash_mha
     return make(mask, **settings)
+
+
+def marked_kernel(*infos: Any, **settings: Any) -> Any:
+    """The kernel of arrays that say nothing about it themselves: they come from a run-time mask."""
+    marked = (_marked(info, True) for info in infos)
+    return kernel_lib.SplashAttentionKernel(*marked, **settings)
+
+
+def _without_mark(info: Any) -> Any:
+    """Arrays that can be arguments of a program: the mark of a run-time mask is not one."""
+    return None if info is None else jax.tree.map(np.asarray, _marked(info, None))
+
+
+def _marked(info: Any, mark: bool | None) -> Any:
+    """The arrays with or without the mark of a run-time mask, where the release has one."""
+    if info is None or not hasattr(info, "is_dynamic_mask"):
+        return info
+    return info._replace(is_dynamic_mask=mark)
 
 
 class JaxNumerics(MaskFunctions):
@@ -126,6 +147,12 @@ class JaxNumerics(MaskFunctions):
     def mqa(self) -> bool:
         """Whether the kernel for a single key/value head is used."""
         return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
+
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """Device axes of the call; the library wants both if there is one."""
+        shards = self.problem.shards
+        return (("head", shards.head), ("q", shards.q)) if shards != Shards() else ()
 
     def block_sizes(self, direction: Direction) -> Any:
         """Block sizes of the kernel; those of the backward kernels only if they are wanted."""
@@ -190,6 +217,7 @@ class JaxNumerics(MaskFunctions):
         residuals: bool = False,
         uninitialised: bool = False,
         edit: Edit | None = None,
+        traced_mask: bool = False,
     ) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and the arrays of its mask.
 
@@ -198,16 +226,20 @@ class JaxNumerics(MaskFunctions):
           residuals: the call returns residuals.
           uninitialised: memory starts as NaN.
           edit: applied to the forward arrays.
+          traced_mask: the program makes the kernel out of the values of a run-time mask.
         """
         arguments = self.numeric_arguments(direction, residuals, uninitialised)
-        if self.problem.dynamic:
+        if traced_mask:
             settings = tuple(sorted(arguments.items()))
-            made = Kernel(dynamic_kernel, settings, kernel_lib.SegmentIds, residuals=residuals)
+            made = Kernel(
+                dynamic_kernel, settings, kernel_lib.SegmentIds, residuals=residuals, axes=self.axes
+            )
             return made, (self.dense_masks(),)
-        library_kernel = dynamic_kernel(self.multi_head_mask, **arguments)
-        infos, kwargs = library_kernel.tree_flatten()
+        dynamic = self.problem.dynamic
+        mask = jnp.asarray(self.dense_masks()) if dynamic else self.multi_head_mask
+        infos, kwargs = dynamic_kernel(mask, **arguments).tree_flatten()
         kwargs["mask_function"] = shared_function(kwargs["mask_function"], "jax", self.problem)
-        if not self.problem.shrink:
+        if not self.problem.shrink and not dynamic:
             infos = [
                 None if info is None else self._unshrunk(name)
                 for info, name in zip(infos, ("fwd", "dq", "dkv"), strict=True)
@@ -219,10 +251,19 @@ class JaxNumerics(MaskFunctions):
             if edited.q_sequence is None:
                 kwargs["mask_function"] = None
         padded = edit is None and not uninitialised
-        arrays = tuple(None if info is None else self._as_arrays(info, padded) for info in infos)
+        if dynamic:
+            arrays = tuple(_without_mark(info) for info in infos)
+        else:
+            arrays = tuple(
+                None if info is None else self._as_arrays(info, padded) for info in infos
+            )
         settings = tuple(sorted(kwargs.items()))
         made = Kernel(
-            kernel_lib.SplashAttentionKernel, settings, kernel_lib.SegmentIds, residuals=residuals
+            marked_kernel if dynamic else kernel_lib.SplashAttentionKernel,
+            settings,
+            kernel_lib.SegmentIds,
+            residuals=residuals,
+            axes=self.axes,
         )
         return made, arrays
 
@@ -285,10 +326,15 @@ class JaxNumerics(MaskFunctions):
         residuals: bool = False,
         edit: Edit | None = None,
         uninitialised: bool = False,
+        traced_mask: bool = False,
     ) -> Forward:
         """See `Prepared.forward`."""
         kernel, infos = self.numeric_kernel(
-            "fwd", residuals=residuals, edit=edit, uninitialised=uninitialised
+            "fwd",
+            residuals=residuals,
+            edit=edit,
+            uninitialised=uninitialised,
+            traced_mask=traced_mask,
         )
         return pallas_arrays.forward(kernel, infos, to_arrays(inputs, self.problem.dtype))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import jax
@@ -42,6 +43,8 @@ class Kernel:
       call: further keyword arguments of the call.
       residuals: whether the call returns residuals.
       ring: devices; 1 for a call without ring.
+      axes: names and sizes of the device axes that the arrays of the mask are split over, out of ``head`` and
+        ``q``, in the order of those arrays; empty on one device.
     """
 
     make: Callable[..., Any]
@@ -50,6 +53,7 @@ class Kernel:
     call: tuple[tuple[str, Any], ...] = ()
     residuals: bool = False
     ring: int = 1
+    axes: tuple[tuple[str, int], ...] = ()
 
     def attend(self, infos: Any, arrays: Arrays) -> tuple[Any, Any, Any]:
         """Output, logsumexp and max_logits; None for what is not returned."""
@@ -61,6 +65,8 @@ class Kernel:
         ids = None if segments is None else self.segment_ids(*segments)
         if self.ring > 1:
             result = self._in_ring(kernel, q, k, v, ids, sinks)
+        elif self.axes:
+            result = self._on_devices(kernel, q, k, v, ids, sinks)
         else:
             result = kernel(q, k, v, ids, **_given("sinks", sinks), **dict(self.call))
         return _parts(result)
@@ -76,14 +82,46 @@ class Kernel:
         def one_device(kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
             return kernel(q, k, v, ids, **_given("sinks", sinks))
 
-        run = jax.shard_map(
-            one_device,
-            mesh=mesh,
-            in_specs=(_spec_of_kernel(kernel), rows, keys, keys, ids_spec, spec()),
-            out_specs=rows,
-            check_vma=False,
+        specs = (_spec_of_kernel(kernel), rows, keys, keys, ids_spec, spec())
+        return _shard_map(one_device, mesh, specs, rows)(kernel, q, k, v, ids, sinks)
+
+    def _on_devices(self, kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
+        """The same over several devices: queries split by heads and rows, keys and values by heads."""
+        sizes, mesh, spec = dict(self.axes), mesh_of(self.axes), jax.sharding.PartitionSpec
+        if isinstance(kernel, tuple):  # with its specs
+            kernel, kernel_spec = kernel
+        else:
+            whole = jax.sharding.NamedSharding(mesh, spec(*sizes))
+            kernel_spec = kernel.manual_sharding_spec(whole)
+        head = "head" if "head" in sizes else None
+        shared = k.ndim == 2 or k.shape[0] % sizes.get("head", 1) != 0
+        keys = spec() if shared else spec(head)
+        ids_spec = None if ids is None else type(ids)(spec("q"), spec())
+
+        def one_device(kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
+            return kernel(q, k, v, ids, **_given("sinks", sinks))
+
+        rows = spec(head, "q")
+        specs = (kernel_spec, rows, keys, keys, ids_spec, spec(head))
+        return _shard_map(one_device, mesh, specs, rows)(kernel, q, k, v, ids, sinks)
+
+
+def mesh_of(axes: tuple[tuple[str, int], ...]) -> Any:
+    """A mesh of the first devices, for axes of `Kernel`."""
+    sizes = [size for _, size in axes]
+    devices = np.array(jax.devices()[: prod(sizes)]).reshape(sizes)
+    return jax.sharding.Mesh(devices, [name for name, _ in axes])
+
+
+def _shard_map(function: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
+    """``jax.shard_map``, wherever the installed release has it."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(
+            function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
         )
-        return run(kernel, q, k, v, ids, sinks)
+    from jax.experimental.shard_map import shard_map
+
+    return shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
 
 
 def _spec_of_kernel(kernel: Any) -> Any:

@@ -30,7 +30,7 @@ from pallas_impl.tile_mask import KernelPlan, MaskOperands
 from reference.blocks import EMPTY, FULL, PARTIAL, Int32
 from reference.blocks import labels as block_labels
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, MXU_PASSES
-from reference.mask_info import DIRECTIONS, GridMaskInfo
+from reference.mask_info import DIRECTIONS, GridMaskInfo, Shards
 from reference.masks import Bool
 from reference.sharding import every_shard, shard_masks
 
@@ -39,7 +39,8 @@ NUMERIC_FEATURES = frozenset(
         "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
         "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
         "bfloat16", "empty_rows:zero", "vmap", "split_backward", "fused_backward",
-        "edit_mask_info", "uninitialised", "ring", "ring:sinks",
+        "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
+        "traced_masks",
     }
 )  # fmt: skip
 
@@ -187,6 +188,13 @@ class PallasImplNumerics(MaskFunctions):
         """Whether the kernel for a single key/value head is used."""
         return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
 
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """Device axes of the call; the library wants both if there is one."""
+        shards = self.problem.shards
+        several = shards != Shards() and self.problem.ring == 1
+        return (("head", shards.head), ("q", shards.q)) if several else ()
+
     def block_sizes(self, fused: bool | None) -> BlockSizes:
         """Block sizes of all kernels; without those of dq where it is fused for certain."""
         blocks = self.problem.blocks
@@ -251,9 +259,10 @@ class PallasImplNumerics(MaskFunctions):
         arguments, ring = self.numeric_arguments(residuals, uninitialised), self.problem.ring
         if self.problem.dynamic:
             settings = tuple(sorted(arguments.items()))
-            return Kernel(dynamic_kernel, settings, SegmentIds, residuals=residuals), (
-                self.dense_masks(),
+            kernel = Kernel(
+                dynamic_kernel, settings, SegmentIds, residuals=residuals, axes=self.axes
             )
+            return kernel, (self.dense_masks(),)
         if ring > 1:
             made: Any = make_ring_attention(
                 self.multi_head_mask, ring_axis="ring", ring_size=ring, **arguments
@@ -269,7 +278,9 @@ class PallasImplNumerics(MaskFunctions):
                 made = replace(made, plan=plan)
         leaves, tree = jax.tree_util.tree_flatten(made)
         kept = (("is_mqa", self.mqa), ("tree", tree))
-        kernel = Kernel(restored_kernel, kept, SegmentIds, residuals=residuals, ring=ring)
+        kernel = Kernel(
+            restored_kernel, kept, SegmentIds, residuals=residuals, ring=ring, axes=self.axes
+        )
         return kernel, tuple(leaves)
 
     def _edited(self, kernel: SplashAttentionKernel, edit: Edit) -> SplashAttentionKernel:
@@ -318,8 +329,10 @@ class PallasImplNumerics(MaskFunctions):
         residuals: bool = False,
         edit: Edit | None = None,
         uninitialised: bool = False,
+        traced_mask: bool = False,
     ) -> Forward:
-        """See `Prepared.forward`."""
+        """See `Prepared.forward`; a run-time mask is an argument of every program."""
+        del traced_mask
         kernel, infos = self.numeric_kernel(
             residuals=residuals, edit=edit, uninitialised=uninitialised
         )

@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
+from conformance.adapters.reference_ring import RingNumerics
 from conformance.problem import Problem
-from reference.arithmetic import Arithmetic as Operations
-from reference.attention import Float, SegmentIds, soft_capped
+from reference.attention import Float, soft_capped
 from reference.blocks import PARTIAL
 from reference.blocks import labels as block_labels
-from reference.error_budget import BFLOAT16_STORED, FLOAT32, U_FLOAT32, ArithmeticProfile
+from reference.devices import head_slice, joined, query_ids, query_share
+from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
-from reference.gradients import row_dots, sink_gradient
-from reference.mask_info import Direction, GridMaskInfo, in_grid_order
-from reference.masks import Bool, Dense
+from reference.mask_info import Direction, GridMaskInfo, Shards, in_grid_order
 from reference.online import (
     OnlineForward,
     OnlineResult,
@@ -33,25 +32,16 @@ from reference.online import (
     reordered,
 )
 from reference.online_backward import OnlineBackward
-from reference.ring import (
-    Partial,
-    combine,
-    empty_partial,
-    finish,
-    shard_at_step,
-    shard_rows,
-    sink_partial,
-    step_visible,
-)
 from reference.schedule import Schedule, flat_schedule, grid_schedule
-from reference.sharding import Shard, slice_flat, slice_grid
+from reference.sharding import Shard, every_shard, shard_masks, slice_flat, slice_grid
 
 FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
         "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
         "bfloat16", "empty_rows:zero", "vmap", "fused_backward", "split_backward",
-        "edit_mask_info", "uninitialised", "ring", "ring:sinks",
+        "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
+        "traced_masks",
     }
 )  # fmt: skip
 
@@ -74,39 +64,50 @@ def schedule_of(info: GridMaskInfo | FlatMaskInfo, problem: Problem, shard: Shar
       shard: which device.
     """
     shards = problem.shards
+    kv_heads = max(1, problem.kv_heads // shards.head)
     if isinstance(info, GridMaskInfo):
-        kv_heads = max(1, problem.kv_heads // shards.head)
         return grid_schedule(slice_grid(info, shards, shard, problem.heads), kv_heads)
     q_blocks, kv_blocks = problem.grid(info.direction)
     rows = kv_blocks // shards.kv if info.direction == "dkv" else q_blocks // shards.q
-    return flat_schedule(
-        slice_flat(info, shards, shard), problem.heads, problem.kv_heads, output_rows=rows
-    )
+    heads = problem.heads // shards.head
+    return flat_schedule(slice_flat(info, shards, shard), heads, kv_heads, output_rows=rows)
 
 
-def program_of(info: GridMaskInfo | FlatMaskInfo, problem: Problem) -> Program:
-    """The program that compiled arrays ask for on one device."""
-    direction, sizes = info.direction, problem.blocks.of(info.direction)
+def program_of(
+    info: GridMaskInfo | FlatMaskInfo,
+    problem: Problem,
+    shard: Shard = Shard(),  # noqa: B008
+) -> Program:
+    """The program that compiled arrays ask for on one device.
+
+    Args:
+      info: arrays of all shards.
+      problem: what they were compiled for.
+      shard: which device.
+    """
+    direction, sizes, shards = info.direction, problem.blocks.of(info.direction), problem.shards
+    schedule = schedule_of(info, problem, shard)
     if isinstance(info, GridMaskInfo):
-        info = slice_grid(info, problem.shards, Shard(), problem.heads)
+        info = slice_grid(info, shards, shard, problem.heads)
         label = in_grid_order(info.block_mask, direction).ravel()
     else:
-        info = slice_flat(info, problem.shards, Shard())
-        label = np.tile(info.block_mask, problem.heads)
-    stack = info.partial_mask_blocks
+        info = slice_flat(info, shards, shard)
+        label = np.tile(info.block_mask, problem.heads // shards.head)
+    computed = info.computed_mask
+    masks, stack = problem.head_masks, info.partial_mask_blocks
     if stack is not None and direction == "dkv":
         stack = stack.swapaxes(1, 2)
     return Program(
-        schedule_of(info, problem, Shard()),
+        schedule,
         label.astype(np.int32),
         stack,
-        info.computed_mask,
-        np.stack([block_labels(mask, *sizes) for mask in problem.head_masks]),
+        None if computed is None else np.split(computed, shards.q)[shard.q],
+        np.stack([block_labels(mask, *sizes) for mask in shard_masks(masks, shards, shard)]),
         *sizes,
     )
 
 
-class Numerics:
+class Numerics(RingNumerics):
     """Runs one problem; ``compile(problem, direction)`` gives the arrays to run from."""
 
     forward_kernel: type[OnlineForward] = OnlineForward
@@ -131,38 +132,54 @@ class Numerics:
         """What is declared for the problem."""
         return Arithmetic(self.profile(), self.profile())
 
-    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
-        """The program of one kernel."""
+    def program(
+        self,
+        problem: Problem,
+        direction: Direction,
+        edit: Edit | None = None,
+        shard: Shard = Shard(),  # noqa: B008
+    ) -> Program:
+        """The program of one kernel on one device."""
         info = self._compiled(problem, direction)
         order: Order = problem.option("order", "listed")
         if edit is None:
-            return reordered(program_of(info, problem), order)
+            return reordered(program_of(info, problem, shard), order)
         edited = program_of(edit(info), problem)
         # Whoever edits the arrays says what runs: no block counts as unreadable.
         readable = np.full_like(edited.true_labels, PARTIAL)
         return reordered(replace(edited, true_labels=readable), order)
 
-    def arguments(self, inputs: Inputs, problem: Problem) -> dict[str, Any]:
-        """Keyword arguments of the kernels.
-
-        Raises:
-          ValueError: the arrays do not belong to the problem; names the argument.
-        """
-        check_arrays(inputs, problem)
+    def arguments(self, inputs: Inputs) -> dict[str, Any]:
+        """Keyword arguments of the kernels."""
         return {
             "segment_ids": inputs.segment_ids,
-            "soft_cap": problem.soft_cap,
+            "soft_cap": self.problem.soft_cap,
             "sinks": inputs.sinks,
             "profile": self.profile(),
         }
 
     def run(self, inputs: Inputs, edit: Edit | None = None) -> OnlineResult:
-        """The forward pass, on one device or in the ring."""
-        more = self.arguments(inputs, self.problem)
+        """The forward pass, on every device in turn or in the ring.
+
+        Raises:
+          ValueError: the arrays do not belong to the problem; names the argument.
+        """
+        check_arrays(inputs, self.problem)
         if self.problem.ring > 1:
             return self.ring_forward(inputs)
-        program = self.program(self.problem, "fwd", edit)
-        return self.forward_kernel(program, inputs.q, inputs.k, inputs.v, **more).run()
+        parts = {}
+        for shard in every_shard(self.problem.shards):
+            mine = device_inputs(inputs, self.problem.shards, shard)
+            program = self.program(self.problem, "fwd", edit, shard)
+            more = self.arguments(mine)
+            parts[shard] = self.forward_kernel(program, mine.q, mine.k, mine.v, **more).run()
+        fields = ("output", "logsumexp", "max_logits")
+        return OnlineResult(
+            *(
+                joined({s: getattr(part, name) for s, part in parts.items()}, self.problem.shards)
+                for name in fields
+            )
+        )
 
     def forward(
         self,
@@ -171,9 +188,10 @@ class Numerics:
         residuals: bool = False,
         edit: Edit | None = None,
         uninitialised: bool = False,
+        traced_mask: bool = False,
     ) -> Forward:
-        """See `Prepared.forward`; memory always starts as NaN here."""
-        del uninitialised
+        """See `Prepared.forward`; memory always starts as NaN here, and masks are never known in advance."""
+        del uninitialised, traced_mask
         found = self.run(inputs, edit)
         dtype = self.problem.dtype
         if not residuals:
@@ -198,136 +216,73 @@ class Numerics:
         if self.problem.ring > 1:
             dq, dk, dv, dsinks = self.ring_backward(inputs, found, d_out)
         else:
-            kernels = {
-                d: self.backward_pass(d, inputs, found, d_out, d_logsumexp) for d in ("dkv", "dq")
-            }
-            dk, dv, dq = kernels["dkv"].run_dkv()
-            if not self.problem.option("fused_backward", False):
-                dq = kernels["dq"].run_dq()
-            dsinks = kernels["dkv"].sink_gradient()
+            dq, dk, dv, dsinks = self.sharded_backward(inputs, found, d_out, d_logsumexp)
         return Gradients(dq, dk, dv, dsinks, (dtype, dtype, dtype))
+
+    def sharded_backward(
+        self,
+        inputs: Inputs,
+        found: OnlineResult,
+        d_out: NDArray[np.float32],
+        d_logsumexp: NDArray[np.float32] | None,
+    ) -> tuple[Float, Float, Float, Float | None]:
+        """Gradients of every device in turn; those of keys, values and sinks are summed over devices."""
+        problem, shards = self.problem, self.problem.shards
+        queries = {}
+        dk, dv = np.zeros_like(inputs.k), np.zeros_like(inputs.v)
+        dsinks = None if inputs.sinks is None else np.zeros(problem.heads)
+        for shard in every_shard(shards):
+            mine = device_inputs(inputs, shards, shard)
+            rows = (found.output, found.logsumexp, found.max_logits)
+            local = OnlineResult(*(query_share(a, shards, shard) for a in rows))
+            cotangents = (
+                query_share(d_out, shards, shard),
+                None if d_logsumexp is None else query_share(d_logsumexp, shards, shard),
+            )
+            kernels = {
+                d: self.backward_pass(d, mine, local, cotangents, shard) for d in ("dkv", "dq")
+            }
+            dk_part, dv_part, queries[shard] = kernels["dkv"].run_dkv()
+            if not problem.option("fused_backward", False):
+                queries[shard] = kernels["dq"].run_dq()
+            self.add_keys(dk, dk_part, shard)
+            self.add_keys(dv, dv_part, shard)
+            part = kernels["dkv"].sink_gradient()
+            if dsinks is not None and part is not None:
+                dsinks[head_slice(problem.heads, shards, shard)] += part
+        return joined(queries, shards), dk, dv, dsinks
+
+    def add_keys(self, total: Float, part: Float, shard: Shard) -> None:
+        """Adds the gradient of a device's keys or values to that of all."""
+        total[head_slice(len(total), self.problem.shards, shard)] += part
 
     def backward_pass(
         self,
         direction: Literal["dkv", "dq"],
         inputs: Inputs,
         found: OnlineResult,
-        d_out: NDArray[np.float32],
-        d_logsumexp: NDArray[np.float32] | None = None,
+        cotangents: tuple[NDArray[np.float32], NDArray[np.float32] | None],
+        shard: Shard = Shard(),  # noqa: B008
     ) -> OnlineBackward:
-        """A backward kernel, ready to run."""
-        program = self.program(self.problem, direction)
-        more = self.arguments(inputs, self.problem)
+        """A backward kernel of one device, ready to run on its arrays."""
+        program = self.program(self.problem, direction, None, shard)
+        more = self.arguments(inputs)
         kernel = self.backward_kernel(program, inputs.q, inputs.k, inputs.v, **more)
-        kernel.load(found, d_out, d_logsumexp)
+        kernel.load(found, *cotangents)
         return kernel
 
-    # The ring.
 
-    def shard_problem(self, mask: Bool) -> Problem:
-        """The problem of one device at one step: its rows of the mask, with one kv shard's columns."""
-        masks = tuple(Dense(part) for part in mask)
-        return self.problem.but(
-            q_len=mask.shape[1],
-            kv_len=mask.shape[2],
-            masks=masks,
-            ring=1,
-            segments=None,
-            sinks=None,
-        )
-
-    def ring_shard(self, device: int, step: int) -> int:
-        """Which kv shard is local at a step."""
-        return shard_at_step(device, step, self.problem.ring)
-
-    def ring_mask(self, segment_ids: SegmentIds | None, device: int, shard: int) -> Bool:
-        """Mask AND segment ids of a device's queries with a kv shard."""
-        whole = np.stack([mask.dense() for mask in self.problem.head_masks])
-        return step_visible(whole, segment_ids, device, shard, self.problem.ring)
-
-    def ring_part(self, inputs: Inputs, device: int, shard: int) -> Partial:
-        """What a device adds when a shard is local."""
-        size = self.problem.ring
-        q = shard_rows(inputs.q, device, size)
-        k, v = (shard_rows(array, shard, size) for array in (inputs.k, inputs.v))
-        seen = self.ring_mask(inputs.segment_ids, device, shard)
-        if not seen.any():
-            return self.empty_part(q, k, v)
-        profile = replace(self.profile(), output_u=U_FLOAT32)
-        program = self.program(self.shard_problem(seen), "fwd")
-        kernel = self.forward_kernel(
-            program, q, k, v, soft_cap=self.problem.soft_cap, profile=profile
-        )
-        local = kernel.run()
-        largest = np.where(local.max_logits == -np.inf, 0, local.max_logits)
-        total = np.exp(local.logsumexp - largest)
-        return Partial(local.max_logits, total, local.output * total[:, :, None])
-
-    def empty_part(self, q: Float, k: Float, v: Float) -> Partial:
-        """What a shard adds of which the device sees nothing."""
-        del k
-        return empty_partial(q.shape[0], q.shape[1], v.shape[2])
-
-    def ring_combine(self, a: Partial, b: Partial) -> Partial:
-        """Joins two partial results."""
-        return combine(a, b)
-
-    def ring_forward(self, inputs: Inputs) -> OnlineResult:
-        """Every device in turn, one combination a step, the sink once."""
-        size, rows = self.problem.ring, self.problem.q_len // self.problem.ring
-        results = []
-        for device in range(size):
-            state = empty_partial(self.problem.heads, rows, self.problem.head_dim_v)
-            for step in range(size):
-                part = self.ring_part(inputs, device, self.ring_shard(device, step))
-                state = self.ring_combine(state, part)
-            largest = state.maximum
-            if inputs.sinks is not None:
-                sinks = inputs.sinks.astype(np.float64)
-                state = self.ring_combine(state, sink_partial(sinks, rows, self.problem.head_dim_v))
-            results.append((*finish(state), largest))
-        output, logsumexp, largest = (
-            np.concatenate(parts, axis=1) for parts in zip(*results, strict=True)
-        )
-        stored = Operations(self.profile()).output(output.astype(np.float32))
-        return OnlineResult(stored, logsumexp.astype(np.float32), largest.astype(np.float32))
-
-    def ring_backward(
-        self, inputs: Inputs, found: OnlineResult, d_out: NDArray[np.float32]
-    ) -> tuple[Float, Float, Float, Float | None]:
-        """Every pair of device and shard adds to dq of the device and to dk, dv of the shard."""
-        size = self.problem.ring
-        dq, dk, dv = (np.zeros_like(a) for a in (inputs.q, inputs.k, inputs.v))
-        profile = replace(self.profile(), output_u=U_FLOAT32)
-        for device in range(size):
-            for shard in range(size):
-                seen = self.ring_mask(inputs.segment_ids, device, shard)
-                if not seen.any():
-                    continue
-                local = OnlineResult(
-                    *(
-                        shard_rows(a, device, size)
-                        for a in (found.output, found.logsumexp, found.max_logits)
-                    )
-                )
-                q, cotangent = (shard_rows(a, device, size) for a in (inputs.q, d_out))
-                k, v = (shard_rows(a, shard, size) for a in (inputs.k, inputs.v))
-                program = self.program(self.shard_problem(seen), "dkv")
-                kernel = self.backward_kernel(
-                    program, q, k, v, soft_cap=self.problem.soft_cap, profile=profile
-                )
-                kernel.load(local, cotangent, None)
-                parts = kernel.run_dkv()
-                shard_rows(dk, shard, size)[...] += parts[0]
-                shard_rows(dv, shard, size)[...] += parts[1]
-                shard_rows(dq, device, size)[...] += parts[2]
-        dsinks = None
-        if inputs.sinks is not None:
-            lse = np.where(found.logsumexp == -np.inf, 0, found.logsumexp)
-            share = np.exp(inputs.sinks[:, None] - lse).astype(np.float64)
-            dsinks = sink_gradient(share, row_dots(found.output, d_out, None))
-        output = Operations(self.profile()).output
-        return output(dq), output(dk), output(dv), dsinks
+def device_inputs(inputs: Inputs, shards: Shards, shard: Shard) -> Inputs:
+    """The arrays of one device: its queries, and the keys, values and sinks of its heads."""
+    k, v = (a[head_slice(len(a), shards, shard)] for a in (inputs.k, inputs.v))
+    sinks = inputs.sinks
+    return Inputs(
+        query_share(inputs.q, shards, shard),
+        k,
+        v,
+        query_ids(inputs.segment_ids, shards, shard),
+        None if sinks is None else sinks[head_slice(len(sinks), shards, shard)],
+    )
 
 
 def check_options(problem: Problem) -> None:

@@ -54,7 +54,7 @@ NUMERIC_FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
         "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "vmap", "fused_backward", "edit_mask_info", "uninitialised", "ring",
+        "bfloat16", "vmap", "fused_backward", "edit_mask_info", "uninitialised", "ring", "sharded", "traced_masks",
     }
 )  # fmt: skip
 
@@ -99,6 +99,13 @@ def dynamic_kernel(mask: Any, **settings: Any) -> Any:
     return kernel_lib._make_dynamic_splash_attention(mask, **settings)
 
 
+def dynamic_kernel_on_devices(mask: Any, *, devices: int, **settings: Any) -> Any:
+    """The same on several devices along the queries, with the specs of its arrays."""
+    spec = jax.sharding.PartitionSpec("q")
+    mesh = pallas_arrays.mesh_of((("q", devices),))
+    return dynamic_kernel(mask, mesh=mesh, mask_spec=spec, **settings)
+
+
 def ring_kernel(fwd: Any, dkv: Any, **settings: Any) -> Any:
     """The kernel of the ring, out of its arrays."""
     return ring_lib.RingSplashAttentionKernel(fwd, dkv, ring_axis="ring", **settings)
@@ -131,6 +138,12 @@ class TokamaxNumerics(MaskFunctions):
     def mqa(self) -> bool:
         """Whether the kernel for a single key/value head is used."""
         return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
+
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """Device axes of the call: queries only."""
+        shards = self.problem.shards.q
+        return (("q", shards),) if shards > 1 and self.problem.ring == 1 else ()
 
     @property
     def base2(self) -> bool:
@@ -236,7 +249,10 @@ class TokamaxNumerics(MaskFunctions):
             "downcast_smem_data": problem.downcast,
         }
         if problem.dynamic:
-            return self._finished(dynamic_kernel, arguments), (self.dense_mask(Shard()),)
+            make_dynamic: Any = dynamic_kernel
+            if self.axes:
+                make_dynamic, arguments["devices"] = dynamic_kernel_on_devices, problem.shards.q
+            return self._finished(make_dynamic, arguments), (problem.head_masks[0].dense(),)
         if problem.ring > 1:
             # The ring takes masks as arrays; only the full mask has a class there.
             mask = self.mask(0)
@@ -251,7 +267,9 @@ class TokamaxNumerics(MaskFunctions):
             )
             make: Any = ring_kernel
         else:
-            made = kernel_lib._make_splash_attention(self.mask(0), q_seq_shards=1, **arguments)
+            made = kernel_lib._make_splash_attention(
+                self.mask(0), q_seq_shards=problem.shards.q, **arguments
+            )
             make = kernel_lib.SplashAttentionKernel
         settings = dict(made.kwargs)
         settings["mask_function"] = shared_function(settings["mask_function"], "tokamax", problem)
@@ -275,6 +293,7 @@ class TokamaxNumerics(MaskFunctions):
             () if value is None else (("max_logit_value", np.float32(value)),),
             settings["save_residuals"],
             self.problem.ring,
+            self.axes,
         )
 
     def mask_info(self, direction: Direction) -> FlatMaskInfo:
@@ -330,8 +349,13 @@ class TokamaxNumerics(MaskFunctions):
         residuals: bool = False,
         edit: Edit | None = None,
         uninitialised: bool = False,
+        traced_mask: bool = False,
     ) -> Forward:
-        """See `Prepared.forward`. The ring takes the option to return residuals, and returns none."""
+        """See `Prepared.forward`. The ring takes the option to return residuals, and returns none.
+
+        A run-time mask is an argument of every program.
+        """
+        del traced_mask
         kernel, infos = self.numeric_kernel(
             "fwd", residuals=residuals, edit=edit, uninitialised=uninitialised
         )

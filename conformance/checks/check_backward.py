@@ -22,7 +22,7 @@ from conformance.compare import (
     same_bits,
 )
 from conformance.judge import Violation, expect, judges
-from conformance.numeric_domain import MODERATE, NumericDomain, with_options
+from conformance.numeric_domain import NumericDomain
 from conformance.problem import BlockSizes, Problem
 from conformance.regimes import Cotangent, bell, d_out, inputs, rounded, seeing_rows, visible
 from conformance.subject import Crash, Subject
@@ -135,16 +135,15 @@ def check_unseen_keys_have_no_gradient(subject: Subject, problem: Problem) -> No
 
 @judges(
     "BWD-11",
-    NumericDomain(signatures=ALONE, regimes=("signed", "rising"), group=GROUP),
+    NumericDomain(
+        allows=frozenset({"options"}), signatures=ALONE, regimes=("signed", "flat", "cancelling"),
+        group=GROUP,
+    ),
     heavy=True,
-)
+)  # fmt: skip
 def check_fused_and_split(subject: Subject, problem: Problem) -> None:
     """dq, dk and dv with every value of every option, the choice of kernel among them."""
-    for options in ((), *with_options(subject.description)):
-        if problem.regime not in MODERATE and options:
-            continue
-        note = "".join(f" with {name}={value}" for name, value in options)
-        gradients_match(subject, problem.but(options=options), note=note)
+    gradients_match(subject, problem)
 
 
 def other_blocks(problem: Problem) -> list[BlockSizes]:

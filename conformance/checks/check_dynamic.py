@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from conformance.checks.check_labels import label_pair
 from conformance.checks.check_mask_info import compare_stored, in_range
+from conformance.compare import forward_matches, gradients_match
 from conformance.domain import Domain
 from conformance.judge import Violation, expect_array, judges
+from conformance.numeric_domain import MODERATE, NumericDomain
 from conformance.problem import Problem
+from conformance.regimes import inputs
 from conformance.subject import Subject
 from conformance.views import active_blocks, expected_labels, local_info, place_name, shards_of
 from reference.blocks import PARTIAL
 from reference.mask_info import GridMaskInfo
 
 DYNAMIC = Domain(dynamic="always")
+#: Calls with a run-time mask.
+RESULTS = NumericDomain(
+    frozenset({"dynamic"}), frozenset({"per_head_masks", "options"}), regimes=MODERATE
+)
 
 
 @judges("DYNAMIC-1", DYNAMIC, heavy=True)
@@ -52,3 +61,25 @@ def check_dynamic_indices(subject: Subject, problem: Problem) -> None:
             if info.mask_next is not None and info.partial_mask_blocks is not None:
                 stored = len(info.partial_mask_blocks)
                 in_range(f"mask_next {where}", info.mask_next.astype(np.int32), stored)
+
+
+@judges("DYNAMIC-5", RESULTS, heavy=True)
+def check_output_of_dynamic_masks(subject: Subject, problem: Problem) -> None:
+    """The output with a mask that is known at run time only."""
+    forward_matches(subject, problem)
+
+
+@judges("DYNAMIC-6", replace(RESULTS, group="numerics-backward"), heavy=True)
+def check_gradients_of_dynamic_masks(subject: Subject, problem: Problem) -> None:
+    """All gradients with a mask that is known at run time only."""
+    gradients_match(subject, problem)
+
+
+@judges("DYNAMIC-7", RESULTS, heavy=True)
+def check_mask_in_a_compiled_program(subject: Subject, problem: Problem) -> None:
+    """The output where the mask is an argument of the compiled program."""
+    found = subject.call(
+        "forward",
+        lambda: subject.prepare(problem).forward(inputs(problem), traced_mask=True),
+    )
+    forward_matches(subject, problem, found=found)

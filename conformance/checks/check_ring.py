@@ -28,13 +28,16 @@ from conformance.subject import Subject
 from reference.masks import Bool, Dense
 
 GROUP = "numerics-ring"
+BACKWARD = "numerics-ring-backward"
 RING = frozenset({"ring"})
 SMALL = ("ring2", "ring4")
 
 
-def ring(*traits: str, allows: tuple[str, ...] = (), **more: Any) -> NumericDomain:
+def ring(
+    *traits: str, allows: tuple[str, ...] = (), group: str = GROUP, **more: Any
+) -> NumericDomain:
     """Problems in the ring with exactly these traits."""
-    return NumericDomain(RING | set(traits), frozenset(allows), group=GROUP, **more)
+    return NumericDomain(RING | set(traits), frozenset(allows), group=group, **more)
 
 
 def steps_seen(problem: Problem) -> Bool:
@@ -178,7 +181,7 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
 @judges(
     "RING-13",
     ring(allows=("segment_ids", "mqa", "head_dim_v", "soft_cap", "sinks", "bfloat16", "blocks", "options"),
-         regimes=MODERATE, broad=True, quick_options=False),
+         regimes=MODERATE, broad=True, costly=True, group=BACKWARD),
     heavy=True,
 )  # fmt: skip
 def check_ring_gradients(subject: Subject, problem: Problem) -> None:
@@ -186,7 +189,7 @@ def check_ring_gradients(subject: Subject, problem: Problem) -> None:
     gradients_match(subject, problem)
 
 
-@judges("RING-14", ring(signatures=SMALL, allows=("empty_rows",)), heavy=True)
+@judges("RING-14", ring(signatures=SMALL, allows=("empty_rows",), group=BACKWARD), heavy=True)
 def check_gradients_return_to_their_shard(subject: Subject, problem: Problem) -> None:
     """A loss on the first device only: dk and dv belong to what it saw, wherever that is."""
     gradients_match(subject, problem, ("dk", "dv"), kind="early")

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from conformance.checks.check_labels import label_pair
 from conformance.checks.check_mask_info import compare_stored, in_range
+from conformance.compare import forward_matches, gradients_match
 from conformance.domain import Domain
 from conformance.judge import expect_array, judges
+from conformance.numeric_domain import MODERATE, NumericDomain
 from conformance.problem import Problem
 from conformance.subject import Subject
 from conformance.views import expected_labels, local_info, place_name, shards_of
 from reference.mask_info import GridMaskInfo
+
+#: Calls on several devices, where the mask is known in advance.
+DEVICES = NumericDomain(
+    frozenset({"shards"}),
+    frozenset({"segment_ids", "sinks", "per_head_masks", "gqa"}),
+    regimes=MODERATE,
+    where=lambda problem: problem.ring == 1,
+)
 
 
 def compare_shards(subject: Subject, problem: Problem) -> None:
@@ -65,3 +77,21 @@ def check_stored_blocks_are_shared(subject: Subject, problem: Problem) -> None:
             where = f"mask_next ({place_name(direction, shard, problem)})"
             in_range(where, info.mask_next.astype(np.int32), len(info.partial_mask_blocks))
             compare_stored(subject, problem, direction, shard)
+
+
+@judges("SHARD-7", DEVICES, heavy=True)
+def check_output_of_several_devices(subject: Subject, problem: Problem) -> None:
+    """The output of all devices together."""
+    forward_matches(subject, problem)
+
+
+@judges("SHARD-8", replace(DEVICES, group="numerics-backward"), heavy=True)
+def check_gradients_over_several_devices(subject: Subject, problem: Problem) -> None:
+    """dq of every device, dk and dv summed over them."""
+    gradients_match(subject, problem)
+
+
+@judges("SHARD-9", replace(DEVICES, needs=frozenset({"shards", "dynamic"})), heavy=True)
+def check_dynamic_masks_on_several_devices(subject: Subject, problem: Problem) -> None:
+    """A mask that is known at run time only, split over devices."""
+    forward_matches(subject, problem)

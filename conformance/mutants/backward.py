@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +14,12 @@ from conformance.mutants.base import Mutant, add
 from conformance.mutants.forward import LastStepLost
 from conformance.problem import Problem
 from reference.arithmetic import Real
+from reference.attention import Float
 from reference.mask_info import Direction
 from reference.masks import Bool
 from reference.online import OnlineResult, Program
 from reference.online_backward import OnlineBackward
+from reference.sharding import Shard
 
 Dkv = tuple[Real, Real, Real]
 
@@ -188,10 +190,16 @@ class NarrowDv(OnlineBackward):
 class FirstMaskBackward(Numerics):
     """The backward kernels give every head the mask of head 0."""
 
-    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
+    def program(
+        self,
+        problem: Problem,
+        direction: Direction,
+        edit: Edit | None = None,
+        shard: Shard = Shard(),  # noqa: B008
+    ) -> Program:
         if direction != "fwd":
             problem = problem.but(masks=problem.masks[:1])
-        return super().program(problem, direction, edit)
+        return super().program(problem, direction, edit, shard)
 
 
 class HiddenLowered(OnlineBackward):
@@ -223,17 +231,16 @@ class LastStepLostBackward(LastStepLost):
 class SinkNotInProbabilities(Numerics):
     """Probabilities of the backward pass leave the sink out."""
 
-    def backward_pass(
+    def sharded_backward(
         self,
-        direction: Literal["dkv", "dq"],
         inputs: Inputs,
         found: OnlineResult,
         d_out: NDArray[np.float32],
-        d_logsumexp: NDArray[np.float32] | None = None,
-    ) -> OnlineBackward:
+        d_logsumexp: NDArray[np.float32] | None,
+    ) -> tuple[Float, Float, Float, Float | None]:
         if inputs.sinks is not None:
             found = replace(found, logsumexp=self.run(replace(inputs, sinks=None)).logsumexp)
-        return super().backward_pass(direction, inputs, found, d_out, d_logsumexp)
+        return super().sharded_backward(inputs, found, d_out, d_logsumexp)
 
 
 class GradientsInFloat32(Numerics):

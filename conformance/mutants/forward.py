@@ -17,6 +17,7 @@ from reference.blocks import FULL
 from reference.mask_info import Direction
 from reference.masks import Bool
 from reference.online import OnlineForward, OnlineResult, Program, RowState
+from reference.sharding import Shard
 
 Stage = type[Numerics] | type[OnlineForward]
 
@@ -77,8 +78,14 @@ class OneQueryHead(OnlineForward):
 class FirstMask(Numerics):
     """Every head gets the mask of head 0."""
 
-    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
-        return super().program(problem.but(masks=problem.masks[:1]), direction, edit)
+    def program(
+        self,
+        problem: Problem,
+        direction: Direction,
+        edit: Edit | None = None,
+        shard: Shard = Shard(),  # noqa: B008
+    ) -> Program:
+        return super().program(problem.but(masks=problem.masks[:1]), direction, edit, shard)
 
 
 class SegmentsNotInFullBlocks(OnlineForward):
@@ -165,8 +172,14 @@ class LastStepLost(Numerics):
 
     directions: tuple[Direction, ...] = ("fwd",)
 
-    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
-        program = super().program(problem, direction, edit)
+    def program(
+        self,
+        problem: Problem,
+        direction: Direction,
+        edit: Edit | None = None,
+        shard: Shard = Shard(),  # noqa: B008
+    ) -> Program:
+        program = super().program(problem, direction, edit, shard)
         if problem.shrink or direction not in self.directions:
             return program
         runs = program.schedule.runs.copy()
