@@ -63,7 +63,7 @@ MUTANTS: dict[str, Mutant] = {}
 
 TABLES = (
     "masks", "labels", "arrays", "layouts", "schedules", "rejections",
-    "forward", "residuals", "backward", "ring", "numeric_rejections",
+    "forward", "residuals", "backward", "devices", "ring", "numeric_rejections",
 )  # fmt: skip
 
 
