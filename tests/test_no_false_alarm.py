@@ -21,6 +21,7 @@ from conformance.subject import Subject
 from reference.error_budget import ArithmeticProfile
 from reference.mask_info import Direction
 from reference.online import Program, reordered
+from reference.sharding import Shard
 
 checks.load_all()
 NUMERIC = [check for check in CHECKS.values() if isinstance(check.domain, NumericDomain)]
@@ -32,20 +33,32 @@ DRAWN = replace(PROFILES["quick"], broad_examples=4, numeric_examples=1)
 class HalfBlocks(PreparedReference):
     """Computes in blocks of half the size in both directions."""
 
-    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
+    def program(
+        self,
+        problem: Problem,
+        direction: Direction,
+        edit: Edit | None = None,
+        shard: Shard = Shard(),  # noqa: B008
+    ) -> Program:
         assert edit is None
         q, kv = problem.blocks.of(direction)
         halved = {"q": q // 2, "kv": kv // 2}
         if direction != "fwd":
             halved |= {f"q_{direction}": q // 2, f"kv_{direction}": kv // 2}
-        return super().program(problem.but(blocks=BlockSizes(**halved)), direction)
+        return super().program(problem.but(blocks=BlockSizes(**halved)), direction, None, shard)
 
 
 class Reversed(PreparedReference):
     """Visits the blocks of a row, or of a column, from the last to the first."""
 
-    def program(self, problem: Problem, direction: Direction, edit: Edit | None = None) -> Program:
-        return reordered(super().program(problem, direction, edit), "reversed")
+    def program(
+        self,
+        problem: Problem,
+        direction: Direction,
+        edit: Edit | None = None,
+        shard: Shard = Shard(),  # noqa: B008
+    ) -> Program:
+        return reordered(super().program(problem, direction, edit, shard), "reversed")
 
 
 class PowersOfTwo(PreparedReference):
