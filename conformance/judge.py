@@ -158,9 +158,32 @@ def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> No
       names: words of which the message must contain one.
       call: the call that must raise.
     """
-    wanted = f"an error that names {' or '.join(names)}"
+    result = result_unless_refused(where, names, call)
+    if result is not None:
+        raise Violation(where, _wanted(names), f"no error, but a {type(result).__name__}")
+
+
+def _wanted(names: tuple[str, ...]) -> str:
+    return f"an error that names {' or '.join(names)}"
+
+
+def result_unless_refused[T](where: str, names: tuple[str, ...], call: Callable[[], T]) -> T | None:
+    """What a call returns, for input that may be refused.
+
+    Args:
+      where: what is special about the input.
+      names: words of which the message of an error must contain one.
+      call: the call, which does not return None.
+
+    Returns:
+      The result; None if the input was refused.
+
+    Raises:
+      Violation: an error whose message has none of the names.
+    """
+    wanted = _wanted(names)
     try:
-        result = call()
+        return call()
     except (KeyboardInterrupt, MemoryError, NotTried, Violation):
         raise
     except Fatal as error:  # whatever its message says
@@ -170,5 +193,4 @@ def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> No
         if not any(name.lower() in message for name in names):
             text = " ".join(str(error).split())[:200] or "no message"
             raise Violation(where, wanted, f"{type(error).__name__} with {text!r}") from error
-        return
-    raise Violation(where, wanted, f"no error, but a {type(result).__name__}")
+        return None

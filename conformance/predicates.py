@@ -178,6 +178,12 @@ def base2_exponent(problem: Problem) -> bool:
 
 
 @predicate
+def natural_exponent(problem: Problem) -> bool:
+    """The kernel is told to take powers of e."""
+    return problem.option("use_base2_exp") is False
+
+
+@predicate
 def maximum_given(problem: Problem) -> bool:
     """The caller gives the number that is subtracted from all logits."""
     names = ("max_logit_const", "max_logit_value")

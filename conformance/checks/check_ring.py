@@ -20,7 +20,7 @@ from conformance.compare import (
     residuals_match,
     same_bits,
 )
-from conformance.judge import judges, reject
+from conformance.judge import judges, result_unless_refused
 from conformance.numeric_domain import MODERATE, NumericDomain
 from conformance.problem import Problem
 from conformance.regimes import inputs, seeing_rows, visible
@@ -171,11 +171,13 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
         forward_matches(subject, other)
         return
     names = ("sink",)
-    reject(
+    found = result_unless_refused(
         "sinks in the ring",
         names,
         lambda: subject.adapter.prepare(other).forward(inputs(other)),
     )
+    if found is not None:
+        forward_matches(subject, other, found=found)
 
 
 @judges(
