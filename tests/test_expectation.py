@@ -239,6 +239,10 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
         [pattern("2"), pattern("2", options=(("use_base2_exp", True),))],
         [pattern("2", options=(("use_base2_exp", False),))],
     ),
+    "natural_exponent": (
+        [pattern("2", options=(("use_base2_exp", False),))],
+        [pattern("2"), pattern("2", options=(("use_base2_exp", True),))],
+    ),
     "maximum_given": (
         [pattern("2", options=(("max_logit_const", 0.0),))],
         [pattern("2"), pattern("2", options=(("max_logit_value", None),))],
