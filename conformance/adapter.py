@@ -77,6 +77,7 @@ FEATURES: dict[str, str] = {
     "bfloat16": "bfloat16 arrays",
     "empty_rows:zero": "rows that see nothing are zero, and contribute nothing to any gradient",
     "vmap": "prepared.forward_batch(list of inputs) runs them as one batch",
+    "vmap:backward": "prepared.backward_batch(list of inputs, list of d_out) does so for gradients",
     "fused_backward": "dq, dk and dv come from one kernel (option chooses, if split is offered too)",
     "split_backward": "dq comes from a kernel of its own",
     "edit_mask_info": "prepared.forward(inputs, edit=…) runs from an edited MaskInfo",
@@ -328,6 +329,11 @@ class Prepared(Protocol):
           d_logsumexp: float32 ``[heads, q_len]``, adds ``sum(logsumexp * d_logsumexp)`` to the loss, or raises
             (feature ``residuals:cotangent``).
         """
+
+    def backward_batch(
+        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
+    ) -> list[Gradients]:
+        """The gradients of several inputs as one batch (feature ``vmap:backward``)."""
 
 
 class Adapter(Protocol):

@@ -194,6 +194,16 @@ def check_backward(found: Any, arguments: Sequence[Any]) -> None:
         _numbers("dsinks", found.dsinks, inputs.sinks.shape)
 
 
+def check_backward_batch(found: Any, arguments: Sequence[Any]) -> None:
+    """Gradients of every input."""
+    batch = arguments[0]
+    _instance("backward_batch", (list, tuple), found)
+    if len(found) != len(batch):
+        raise Violation("length of backward_batch", len(batch), len(found))
+    for one, inputs in zip(found, batch, strict=True):
+        check_backward(one, [inputs])
+
+
 def check_arithmetic(found: Any, arguments: Sequence[Any]) -> None:
     """A declaration of arithmetic."""
     del arguments
@@ -210,5 +220,6 @@ FORMS: dict[str, Callable[[Any, Sequence[Any]], None]] = {
     "forward": check_forward,
     "forward_batch": check_batch,
     "backward": check_backward,
+    "backward_batch": check_backward_batch,
     "arithmetic": check_arithmetic,
 }

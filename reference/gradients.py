@@ -93,7 +93,7 @@ def pair_gradients(
 
 @defines(
     "BWD-12", "BWD-13", "BWD-14", "BWD-15", "BWD-16", "BWD-17", "BWD-18", "BWD-20", "BWD-24",
-    "BWD-25",
+    "BWD-25", "BWD-26",
 )  # fmt: skip
 def gradients(
     q: ArrayLike,

@@ -39,7 +39,7 @@ info_lib = module("jax", "splash_attention_mask_info")
 NUMERIC_FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:cotangent", "segment_ids", "soft_cap", "gqa",
-        "mqa", "head_dim_v", "bfloat16", "vmap", "split_backward", "fused_backward",
+        "mqa", "head_dim_v", "bfloat16", "vmap", "vmap:backward", "split_backward", "fused_backward",
         "edit_mask_info", "uninitialised", "sharded",
     }
 )  # fmt: skip
@@ -357,3 +357,11 @@ class JaxNumerics(MaskFunctions):
         kernel, infos = self.numeric_kernel("dkv", residuals=residuals)
         arrays = to_arrays(inputs, self.problem.dtype)
         return pallas_arrays.gradients(kernel, infos, arrays, d_out, d_logsumexp)
+
+    def backward_batch(
+        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
+    ) -> list[Gradients]:
+        """See `Prepared.backward_batch`."""
+        kernel, infos = self.numeric_kernel("dkv")
+        arrays = [to_arrays(inputs, self.problem.dtype) for inputs in batch]
+        return pallas_arrays.gradients_batch(kernel, infos, arrays, d_outs)

@@ -174,6 +174,7 @@ def _program(kernel: Kernel, kind: str) -> Any:
         "forward": forward,
         "batch": jax.vmap(forward, in_axes=(None, 0)),
         "gradients": gradients,
+        "gradients of a batch": jax.vmap(gradients, in_axes=(None, 0, 0, None)),
     }
     return jax.jit(kinds[kind], **QUICK)
 
@@ -230,6 +231,23 @@ def gradients(
     if kernel.residuals:
         d_lse = np.zeros(q.shape[:2], np.float32) if d_logsumexp is None else d_logsumexp
     found = _program(kernel, "gradients")(infos, arrays, d_out.astype(q.dtype), d_lse)
+    return _gradients(found)
+
+
+def gradients_batch(
+    kernel: Kernel, infos: Any, batch: Sequence[Arrays], d_outs: Sequence[NDArray[np.float32]]
+) -> list[Gradients]:
+    """Gradients of several elements under ``jax.vmap``, which share the arrays of the mask."""
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batch)
+    cotangents = np.stack([d_out.astype(batch[0][0].dtype) for d_out in d_outs])
+    found = _program(kernel, "gradients of a batch")(infos, stacked, cotangents, None)
+    return [
+        _gradients([None if array is None else array[n] for array in found])
+        for n in range(len(batch))
+    ]
+
+
+def _gradients(found: Sequence[Any]) -> Gradients:
     dq, dk, dv, dsinks = found
     types = (str(dq.dtype), str(dk.dtype), str(dv.dtype))
     return Gradients(

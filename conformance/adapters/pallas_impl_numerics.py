@@ -38,7 +38,7 @@ NUMERIC_FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
         "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "empty_rows:zero", "vmap", "split_backward", "fused_backward",
+        "bfloat16", "empty_rows:zero", "vmap", "vmap:backward", "split_backward", "fused_backward",
         "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
         "traced_masks",
     }
@@ -362,6 +362,14 @@ class PallasImplNumerics(MaskFunctions):
         kernel, infos = self.numeric_kernel(residuals=with_residuals or d_logsumexp is not None)
         arrays = to_arrays(inputs, self.problem.dtype)
         return pallas_arrays.gradients(kernel, infos, arrays, d_out, d_logsumexp)
+
+    def backward_batch(
+        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
+    ) -> list[Gradients]:
+        """See `Prepared.backward_batch`."""
+        kernel, infos = self.numeric_kernel()
+        arrays = [to_arrays(inputs, self.problem.dtype) for inputs in batch]
+        return pallas_arrays.gradients_batch(kernel, infos, arrays, d_outs)
 
 
 def _padded(plan: KernelPlan) -> KernelPlan:

@@ -39,7 +39,7 @@ FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
         "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "empty_rows:zero", "vmap", "fused_backward", "split_backward",
+        "bfloat16", "empty_rows:zero", "vmap", "vmap:backward", "fused_backward", "split_backward",
         "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
         "traced_masks",
     }
@@ -218,6 +218,12 @@ class Numerics(RingNumerics):
         else:
             dq, dk, dv, dsinks = self.sharded_backward(inputs, found, d_out, d_logsumexp)
         return Gradients(dq, dk, dv, dsinks, (dtype, dtype, dtype))
+
+    def backward_batch(
+        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
+    ) -> list[Gradients]:
+        """See `Prepared.backward_batch`."""
+        return [self.backward(*pair) for pair in zip(batch, d_outs, strict=True)]
 
     def sharded_backward(
         self,

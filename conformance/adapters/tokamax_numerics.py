@@ -54,7 +54,8 @@ NUMERIC_FEATURES = frozenset(
     {
         "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
         "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "vmap", "fused_backward", "edit_mask_info", "uninitialised", "ring", "sharded", "traced_masks",
+        "bfloat16", "vmap", "vmap:backward", "fused_backward", "edit_mask_info", "uninitialised",
+        "ring", "sharded", "traced_masks",
     }
 )  # fmt: skip
 
@@ -379,9 +380,21 @@ class TokamaxNumerics(MaskFunctions):
         kernel, infos = self.numeric_kernel("dkv", residuals=residuals)
         arrays = self._arrays(inputs)
         found = pallas_arrays.gradients(kernel, infos, arrays, d_out, d_logsumexp)
-        if self.scaled_q == "by_caller":  # dq is that of the q which the caller scaled
-            found = replace(found, dq=found.dq * np.float32(kernel_lib.LOG2E))
-        return found
+        return self._of_given_q(found)
+
+    def backward_batch(
+        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
+    ) -> list[Gradients]:
+        """See `Prepared.backward_batch`."""
+        kernel, infos = self.numeric_kernel("dkv")
+        arrays = [self._arrays(inputs) for inputs in batch]
+        found = pallas_arrays.gradients_batch(kernel, infos, arrays, d_outs)
+        return [self._of_given_q(one) for one in found]
+
+    def _of_given_q(self, found: Gradients) -> Gradients:
+        """dq is that of the q which the caller scaled, where that is who scales."""
+        scaled = self.scaled_q == "by_caller"
+        return replace(found, dq=found.dq * np.float32(kernel_lib.LOG2E)) if scaled else found
 
 
 def _as_arrays(info: Any, padded: bool) -> Any:

@@ -362,3 +362,27 @@ def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
     for name, dtype in zip(("q", "k", "v"), found.dtypes, strict=True):
         expect(f"shape of d{name}", getattr(made, name).shape, np.shape(getattr(found, f"d{name}")))
         expect(f"type of d{name}", problem.dtype, dtype)
+
+
+@judges(
+    "BWD-26",
+    NumericDomain(
+        allows=frozenset({"segment_ids"}), signatures=("plain", "segments"), regimes=("signed",),
+        group=GROUP,
+    ),
+    heavy=True,
+)  # fmt: skip
+def check_gradients_of_a_batch(subject: Subject, problem: Problem) -> None:
+    """Two elements with other arrays, and other segments, in one batch."""
+    segments = problem.segments
+    if segments is not None:
+        segments = (segments[0][::-1], segments[1][::-1])
+    members = [problem, problem.but(seed=problem.seed + 1, segments=segments)]
+    prepared = subject.prepare(problem)
+    batch: list[Gradients] = subject.call(
+        "backward_batch",
+        lambda: prepared.backward_batch([inputs(p) for p in members], [d_out(p) for p in members]),
+    )
+    for n, (member, found) in enumerate(zip(members, batch, strict=True)):
+        note = f" of batch element {n}"
+        gradients_match(subject, member, found=found, rows=seeing_rows(member), note=note)

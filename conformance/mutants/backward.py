@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -243,6 +244,15 @@ class SinkNotInProbabilities(Numerics):
         return super().sharded_backward(inputs, found, d_out, d_logsumexp)
 
 
+class CotangentOfFirstElement(Numerics):
+    """Every element of a batch gets the gradient of the output of the first."""
+
+    def backward_batch(
+        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
+    ) -> list[Gradients]:
+        return super().backward_batch(batch, [d_outs[0]] * len(batch))
+
+
 class GradientsInFloat32(Numerics):
     """Gradients are float32 whatever the arrays are."""
 
@@ -288,6 +298,7 @@ add(
     _mutant("hidden-lowered-backward", "BWD-21", "leak", HiddenLowered),
     _mutant("empty-q-blocks-unwritten", "BWD-22", "unwritten output", EmptyBlocksUnwritten),
     _mutant("last-backward-step-lost", "BWD-23", "skipping", LastStepLostBackward),
+    _mutant("cotangent-of-first-element", "BWD-26", "batch", CotangentOfFirstElement),
     _mutant("sink-not-in-probabilities", "BWD-24", "sinks", SinkNotInProbabilities),
     _mutant("gradients-in-float32", "BWD-25", "types", GradientsInFloat32),
     _mutant(
