@@ -25,6 +25,7 @@ from conformance.shipped import DEFAULT_IMPL, SHIPPED
 
 if TYPE_CHECKING:
     from conformance.journal import Journal
+    from conformance.judging import Request
 
 HELP = "run the checks against an implementation"
 EXAMPLES = """\
@@ -103,14 +104,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``run``: judge an implementation."""
-    from conformance import expectation, runner, terminal
+    from conformance import judging, terminal
     from conformance.adapter import AdapterError
     from conformance.expectation import ExpectationError
-    from conformance.foreign.host import close, environment_of
+    from conformance.foreign.host import close
     from conformance.html.run_page import write_html
     from conformance.junit import write_junit
-    from conformance.report import Run, now, write_json
-    from conformance.shards import selection_of
+    from conformance.report import write_json
 
     try:
         check_clauses(arguments.clause)
@@ -119,40 +119,17 @@ def execute(arguments: argparse.Namespace) -> int:
         )
         if arguments.failures.exists() and not arguments.failures.is_dir():
             raise ValueError(f"--failures {arguments.failures}: is not a folder")
-        where = Where.of(arguments)
         if arguments.device:
             device.want(arguments.device)
-        adapter, subject = ready(arguments.impl, where)
+        request = request_of(arguments)
+        adapter, subject = ready(arguments.impl, request.where)
         close(adapter)  # every process of checks has its own
-        known = expectation.load(subject.description)
-        journal = journal_of(arguments, subject.description.version)
+        run = judging.begin(request, subject)
+        journal = journal_of(arguments, request, run.version)
     except (ValueError, OSError, AdapterError, ExpectationError) as error:
         return fail(str(error))
     console = terminal.console_for(color=not arguments.no_color)
-    run = Run(
-        implementation=arguments.impl,
-        version=subject.description.version,
-        profile=arguments.profile,
-        seed=arguments.seed,
-        command=runner.command_line(),
-        features=tuple(sorted(subject.description.features)),
-        started=now(),
-        clauses=tuple(arguments.clause),
-        selection=selection_of(arguments.clause, not arguments.no_expectations),
-        shard=arguments.shard,
-        reasons={item.id: item.reason for item in known},
-        where=str(where),
-        foreign=environment_of(adapter),
-    )
-    runner.execute(
-        run,
-        console,
-        workers=arguments.workers,
-        failures=arguments.failures,
-        journal=journal,
-        where=where,
-    )
-    journal.close(finished=run.exit_code != 2)
+    judging.judge(run, request, journal, console)
     terminal.print_run(run, console, detail_of(arguments))
     if run.exit_code == 2:
         print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
@@ -165,7 +142,24 @@ def execute(arguments: argparse.Namespace) -> int:
     return run.exit_code
 
 
-def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
+def request_of(arguments: argparse.Namespace) -> Request:
+    """What the command line asks for."""
+    from conformance.judging import Request
+
+    return Request(
+        impl=arguments.impl,
+        where=Where.of(arguments),
+        profile=arguments.profile,
+        seed=arguments.seed,
+        clauses=tuple(arguments.clause),
+        expectations=not arguments.no_expectations,
+        workers=arguments.workers,
+        failures=arguments.failures,
+        shard=arguments.shard,
+    )
+
+
+def journal_of(arguments: argparse.Namespace, request: Request, version: str) -> Journal:
     """The journal of a run, new or continued.
 
     Raises:
@@ -174,20 +168,9 @@ def journal_of(arguments: argparse.Namespace, version: str) -> Journal:
     """
     from conformance.journal import Journal
 
-    header = {
-        "implementation": arguments.impl,
-        "version": version,
-        "profile": arguments.profile,
-        "seed": arguments.seed,
-        "clauses": sorted(arguments.clause),
-        "expectations": not arguments.no_expectations,
-        "python": arguments.python,
-        "shard": str(arguments.shard),
-        "device": device.wanted(),
-    }
     if arguments.resume:
-        return Journal(arguments.resume, header, resume=True)
+        return Journal(arguments.resume, request.header(version), resume=True)
     path = arguments.failures / "run.jsonl"
     if arguments.json:
         path = arguments.json.with_suffix(".jsonl")
-    return Journal(path, header, resume=False)
+    return Journal(path, request.header(version), resume=False)

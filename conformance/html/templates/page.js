@@ -36,25 +36,54 @@
     };
     filter.addEventListener("input", apply);
     filter.addEventListener("submit", (event) => event.preventDefault());
-    document.addEventListener("keydown", (event) => {
-      const typing = event.target.matches("input, select, textarea");
-      if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
-        event.preventDefault();
-        search.focus();
-      } else if (event.key === "Escape" && event.target === search) {
-        search.value = "";
-        apply();
-      }
-    });
     apply(); // a browser may have kept what was typed
   }
 
+  // "/" goes to the search field, Escape empties it.
+  const field = one("#search");
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.matches("input, select, textarea");
+    if (event.key === "/" && field && !typing && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      field.focus();
+    } else if (event.key === "Escape" && event.target === field) {
+      field.value = "";
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  });
+
+  // Rows of a comparison: those that differ, or all.
+  const rows = one("#rows");
+  if (rows) {
+    const apply = () => {
+      const words = one("#search").value.toLowerCase().split(/\s+/).filter(Boolean);
+      const everything = one("#everything").checked;
+      let hits = 0;
+      for (const group of all("table.compare tbody", one("#clauses"))) {
+        let mine = 0;
+        for (const row of all("tr.row", group)) {
+          const fits = (everything || "differs" in row.dataset) &&
+            words.every((word) => row.dataset.search.includes(word));
+          row.hidden = !fits;
+          mine += fits;
+        }
+        group.hidden = mine === 0;
+        hits += mine;
+      }
+      one("#hits").textContent = `${hits} of ${all("tr.row").length}`;
+      one("#nothing").hidden = hits > 0;
+    };
+    rows.addEventListener("input", apply);
+    rows.addEventListener("submit", (event) => event.preventDefault());
+    apply();
+  }
+
   // Long lists of causes.
-  for (const field of all("input.search")) {
-    const items = all("details", document.getElementById(field.dataset.target));
-    const hits = one("output", field.closest(".tools"));
-    field.addEventListener("input", () => {
-      const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const input of all("input.search")) {
+    const items = all("details", document.getElementById(input.dataset.target));
+    const hits = one("output", input.closest(".tools"));
+    input.addEventListener("input", () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const item of items) {
         item.hidden = !words.every((word) => item.dataset.search.includes(word));
