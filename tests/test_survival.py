@@ -310,7 +310,7 @@ def test_a_finished_journal_has_nothing_left_to_run(said: Run, home: Path) -> No
     journal.close(finished=False)
     found = said(*arguments, "--resume", "j.jsonl")
     assert found.code == 0
-    assert "1 checks, 7 problems" in found.out
+    assert "1 check, 7 problems" in found.out
     journal = Journal(Path("j.jsonl"), header | {"seed": 1}, resume=False)
     journal.close(finished=False)
     found = said(*arguments, "--resume", "j.jsonl")
