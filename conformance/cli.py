@@ -15,7 +15,7 @@ from typing import NoReturn
 from conformance.shipped import SHIPPED
 
 #: Modules of `conformance.commands`, in the order of the help page.
-COMMANDS = ("run", "compare", "report", "list", "smoke", "replay", "merge")
+COMMANDS = ("run", "compare", "report", "list", "smoke", "replay", "merge", "explain")
 
 DETAILS = """\
 IMPL is a shipped adapter ({shipped}), package.module:attribute or path/to/file.py:attribute.

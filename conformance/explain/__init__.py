@@ -1,0 +1,1 @@
+"""What a mask costs, predicted without running anything: the command ``explain``."""
