@@ -161,6 +161,8 @@ def make_ring_attention(
 ) -> RingAttentionKernel:
     """Makes ring attention for a mask over a mesh axis.
 
+    Arguments that are not listed are those of ``make_splash_mha``.
+
     Args:
       mask: as for ``make_splash_mha``, with q_len = kv_len, over original token positions.
       ring_axis: mesh axis of the ring.
@@ -168,7 +170,6 @@ def make_ring_attention(
       layout: ``contiguous``, or ``zigzag`` if the arrays are in ``zigzag_order``; positions in
         the mask stay the original ones.
       is_mqa: k and v have no head dimension.
-      Other arguments are those of ``make_splash_mha``.
 
     Raises:
       ValueError: mask, blocks, layout and ring size do not fit each other.

@@ -1,0 +1,1 @@
+"""The documentation site: its pages, and what generates the rest of them."""

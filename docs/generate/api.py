@@ -1,0 +1,119 @@
+"""Pages of the API reference: which modules have one, and what stands on it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from docs.generate import registry
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "api"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package with its documented modules.
+
+    Attributes:
+      name: of the package.
+      about: one sentence.
+      modules: those that have a page, in order.
+    """
+
+    name: str
+    about: str
+    modules: tuple[str, ...]
+
+
+def _all_of(package: str) -> tuple[str, ...]:
+    return tuple(sorted(p.stem for p in (ROOT / package).glob("*.py") if p.stem != "__init__"))
+
+
+PACKAGES: tuple[Package, ...] = (
+    Package("spec", "The clauses, read out of the chapters.", ("clauses",)),
+    Package(
+        "reference",
+        "The specification in plain NumPy: one function a clause, clarity over speed.",
+        _all_of("reference"),
+    ),
+    Package(
+        "conformance",
+        "The suite: what adapters, one's own tests and tools build on.",
+        (
+            "adapter", "problem", "mask_json", "strategies", "numeric_strategies", "vectors",
+            "numeric_vectors", "regimes", "compare", "judge", "violation", "verdict", "domain",
+            "numeric_domain", "predicates", "search", "subject", "smoke", "expectation", "replay",
+            "report", "plugin",
+        ),
+    ),
+)  # fmt: skip
+
+#: Documented as one page, from what the package exports.
+KERNELS = "pallas_impl"
+
+
+def page_of(module: str) -> str:
+    """The page of a module."""
+    return f"{FOLDER}/{module}.md"
+
+
+def summary(module: str) -> str:
+    """First sentence of the docstring of a module, without importing it."""
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n", 1)[0].split())
+
+
+def module_page(module: str) -> str:
+    """The page of one module: its docstring and everything public in it.
+
+    A private object that executes a clause is public here, since the clause links to it.
+    """
+    prefix = module + "."
+    private = sorted(
+        name.removeprefix(prefix)
+        for name in registry.clauses_defined_by()
+        if name.startswith(prefix + "_")
+    )
+    kept = "|".join(re.escape(name[1:]) + "$" for name in private)
+    out = [f"# {module}", "", f"::: {module}"]
+    if private:
+        out += ["    options:", f'      filters: ["!^_(?!{kept})"]']
+    return "\n".join(out) + "\n"
+
+
+def kernels_page() -> str:
+    """The page of our own kernels: everything that is exported, read from the sources (JAX is not needed for it)."""
+    names = _exports(KERNELS)
+    out = [f"# {KERNELS}", "", f"::: {KERNELS}", "    options:", "      members:"]
+    return "\n".join([*out, *(f"      - {name}" for name in names)]) + "\n"
+
+
+def _exports(package: str) -> list[str]:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    raise ValueError(f"{package} has no __all__")
+
+
+def modules() -> str:
+    """Every documented module by package."""
+    out = []
+    for package in PACKAGES:
+        out += [f"## {package.name}", "", package.about, "", "| module | |", "|-|-|"]
+        for name in package.modules:
+            module = f"{package.name}.{name}"
+            out.append(f"| [`{module}`]({module}.md) | {summary(module)} |")
+        out.append("")
+    out += [
+        f"## {KERNELS}",
+        "",
+        f"{summary(KERNELS)} What is exported is on [one page]({KERNELS}.md).",
+    ]
+    return "\n".join(out)

@@ -1,0 +1,75 @@
+"""What MkDocs calls: adds the generated pages and their place in the navigation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from mkdocs.config.defaults import MkDocsConfig  # noqa: E402
+from mkdocs.plugins import event_priority  # noqa: E402
+from mkdocs.structure.files import File, Files  # noqa: E402
+from mkdocs.structure.pages import Page  # noqa: E402
+
+from docs.generate import api, chapters, checks, fragments  # noqa: E402
+from docs.generate.clause_links import ClauseLinks  # noqa: E402
+from spec.clauses import chapter_files  # noqa: E402
+
+
+def generated() -> dict[str, str]:
+    """Markdown of every generated page by its path."""
+    pages = {f"{chapters.FOLDER}/{path.name}": chapters.page(path) for path in chapter_files()}
+    for package in api.PACKAGES:
+        for name in package.modules:
+            module = f"{package.name}.{name}"
+            pages[api.page_of(module)] = api.module_page(module)
+    pages[api.page_of(api.KERNELS)] = api.kernels_page()
+    return pages | checks.pages()
+
+
+def navigation() -> dict[str, list[Any]]:
+    """Generated pages of the sections of ``mkdocs.yml``, which they follow there."""
+    packages = [
+        {package.name: [{name: api.page_of(f"{package.name}.{name}")} for name in package.modules]}
+        for package in api.PACKAGES
+    ]
+    return {
+        "Specification": list(chapters.paths()),
+        "API": [*packages, api.page_of(api.KERNELS)],
+        "Checks": list(checks.pages()),
+    }
+
+
+@event_priority(100)  # before mkdocstrings copies the Markdown extensions
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fills the navigation and adds links to clauses."""
+    sections = navigation()
+    for item in config.nav or []:
+        for title in item:
+            item[title] += sections.get(title, "")
+    config.markdown_extensions.append(ClauseLinks())  # type: ignore[arg-type]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the generated pages."""
+    for path, content in generated().items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Puts generated parts where a page asks for them."""
+    del page
+    return fragments.filled(markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Gives pages that are opened from a folder, and may not fetch JSON, the search index as a script."""
+    folder = Path(config.site_dir) / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
