@@ -30,7 +30,7 @@ PROFILES: dict[str, Profile] = {
     "quick": Profile(
         examples=60,
         heavy_examples=12,
-        broad_examples=8,
+        broad_examples=5,
         numeric_examples=0,
         shrinks=200,
         variants=False,
@@ -45,9 +45,9 @@ PROFILES: dict[str, Profile] = {
     ),
     "deep": Profile(
         examples=2000,
-        heavy_examples=300,
-        broad_examples=300,
-        numeric_examples=40,
+        heavy_examples=150,
+        broad_examples=120,
+        numeric_examples=15,
         shrinks=1000,
         variants=True,
     ),
