@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from conformance import library
 from conformance.problem import Problem
 from conformance.shipped import SHIPPED
+from conformance.suggest import did_you_mean
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
@@ -374,9 +375,11 @@ def load(impl: str) -> Adapter:
     elif ":" in impl:
         source, attribute = impl.rsplit(":", 1)
     else:
+        if impl.endswith(".py"):
+            raise AdapterError(f"{impl!r} names no adapter: write {impl}:NAME")
         raise AdapterError(
             f"unknown implementation {impl!r}: expected one of {', '.join(SHIPPED)}, "
-            "'package.module:attribute' or 'path/to/file.py:attribute'"
+            f"'package.module:attribute' or 'path/to/file.py:attribute'{did_you_mean(shipped, SHIPPED)}"
         )
     try:
         module = _import(source)
@@ -386,7 +389,9 @@ def load(impl: str) -> Adapter:
     try:
         found = getattr(module, attribute)
     except AttributeError:
-        raise AdapterError(f"{source!r} has no attribute {attribute!r}") from None
+        public = [name for name in vars(module) if not name.startswith("_")]
+        hint = did_you_mean(attribute, public)
+        raise AdapterError(f"{source!r} has no attribute {attribute!r}{hint}") from None
     return _instantiate(found, impl)
 
 

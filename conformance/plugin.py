@@ -28,6 +28,7 @@ from conformance.search import PROFILES, run_check
 from conformance.selection import Part, part
 from conformance.shards import part_of, selected
 from conformance.subject import Subject
+from conformance.suggest import did_you_mean
 from conformance.text import outcome_text
 from conformance.trail import Trail
 from conformance.verdict import Outcome
@@ -75,9 +76,10 @@ class Session:
             raise pytest.UsageError(
                 "--splash-impl is required: a shipped name, module:attribute or file.py:attribute"
             )
-        unknown = set(config.getoption("--splash-clause")) - all_clauses().keys()
-        if unknown:
-            raise pytest.UsageError(f"--splash-clause: no such clauses {sorted(unknown)}")
+        for name in config.getoption("--splash-clause"):
+            if name not in all_clauses():
+                hint = did_you_mean(name, all_clauses())
+                raise pytest.UsageError(f"--splash-clause {name}: no such clause{hint}")
         try:
             adapter = Where.of(config.option, "splash_").open(impl)
             description = described(adapter, impl)

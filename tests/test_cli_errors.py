@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance.cli import COMMANDS
 from tests.command_line import ADAPTERS, ONE, Run, environment
 
 
@@ -33,6 +37,10 @@ def test_a_file_may_import_its_neighbours(said: Run, home: Path) -> None:
     ("impl", "words"),
     [
         ("nope", "unknown implementation 'nope': expected one of "),
+        ("tokamx", "; did you mean tokamax?"),
+        ("jxa=my.fork", "; did you mean jax?"),
+        ("mine.py", "'mine.py' names no adapter: write mine.py:NAME"),
+        ("mine.py:Wrnog", "'mine.py' has no attribute 'Wrnog'; did you mean Wrong?"),
         ("nope.py:X", "no such file: nope.py"),
         ("nope:X", "cannot import 'nope:X': No module named 'nope'"),
         ("mine.py:Nope", "'mine.py' has no attribute 'Nope'"),
@@ -85,6 +93,12 @@ def test_a_missing_library_says_what_to_install(
         (("--clause", "label-1"), "--clause label-1: no such clause; did you mean LABEL-1?"),
         (("--clause", "LABLE-3"), "--clause LABLE-3: no such clause; did you mean LABEL-3?"),
         (("--clause", "zzz"), "--clause zzz: no such clause\n"),
+        (("--clause", "check_full_blocks"), "no such clause; it is a check of LABEL-2"),
+        (("--clause", "chek_full_blocks"), "no such clause; did you mean check_full_blocks?"),
+        (("--profile", "quik"), "did you mean quick?"),
+        (("--profle", "quick"), "unrecognized arguments: --profle quick; did you mean --profile?"),
+        (("--profle=quick",), "did you mean --profile?"),
+        (("more",), "splash-conformance run: unrecognized arguments: more\n"),
         (("--clause", "UNDEF-1"), "--clause UNDEF-1: nothing to check (undefined)"),
         (("--seed", "x"), "argument --seed: invalid int value: 'x'"),
         (("-n", "0"), "argument -n: must be a whole number of at least 1, got '0'"),
@@ -112,12 +126,68 @@ def test_unknown_commands(said: Run, arguments: tuple[str, ...]) -> None:
     assert "try: splash-conformance --help" in found.err
 
 
+def test_a_mistyped_command_is_recognised(said: Run) -> None:
+    assert "did you mean smoke?" in said("smok").err
+
+
+def test_the_version(said: Run) -> None:
+    found = said("--version")
+    version = metadata.version("splash-conformance")
+    assert (found.code, found.out) == (0, f"splash-conformance {version}\n")
+
+
+@pytest.mark.parametrize("command", [c.replace("_", "-") for c in COMMANDS])
+def test_every_command_has_help_with_examples(said: Run, command: str) -> None:
+    found = said(command, "--help")
+    assert found.code == 0
+    assert f"splash-conformance {command} " in found.out.split("examples:")[1]
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """What bash offers for the last word."""
+    line = " ".join(words)
+    done = subprocess.run(
+        [
+            "bash", "-c",
+            f"{script}\nCOMP_WORDS=({line or chr(39) * 2}) COMP_CWORD={len(words) - 1}\n"
+            "_shtab_splash_conformance\nprintf '%s\\n' \"${COMPREPLY[@]}\"",
+        ],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_commands_options_and_names(said: Run) -> None:
+    script = said("completion", "bash").out
+    offered = partial(completed, script, "splash-conformance")
+    assert offered("re") == ["report", "replay"]
+    assert offered("run", "--cl") == ["--clause"]
+    assert offered("run", "--clause", "LABEL-") == [f"LABEL-{n}" for n in range(1, 8)]
+    assert offered("run", "--profile", "d") == ["deep"]
+    assert offered("run", "to") == ["tokamax"]
+    assert offered("run", "mi") == ["mine.py"]
+    assert offered("completion", "f") == ["fish"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_valid(said: Run, shell: str) -> None:
+    found = said("completion", shell)
+    assert found.code == 0
+    for text in ("LABEL-1", "tokamax", "--clause" if shell != "fish" else "-l clause"):
+        assert text in found.out
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} to read it with")
+    Path("script").write_text(found.out)
+    subprocess.run([shell, "-n", "script"], check=True)
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("run", "--help")])
 def test_help_shows_examples(said: Run, arguments: tuple[str, ...]) -> None:
     found = said(*arguments)
     assert found.code == 0
     for text in (
-        "examples:",
+        "examples",
         "splash-conformance run jax",
         "file.py:attr",
         "exit codes: 0 conforms",
@@ -166,6 +236,9 @@ def test_list(said: Run) -> None:
     assert shrink
     assert set(shrink) < set(lines)
     assert all("shrink-" in line.lower() and "width" in line.lower() for line in shrink)
+    nothing = said("list", "DATE-1")
+    assert (nothing.code, nothing.out) == (2, "")
+    assert nothing.err.endswith("no clause has the words 'DATE-1'; did you mean DATA-1?\n")
 
 
 def test_smoke_shows_what_fails(said: Run) -> None:

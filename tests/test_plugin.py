@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -58,13 +59,24 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pytest_there(folder: Path, *arguments: str) -> tuple[int, str]:
+def pytest_there(folder: Path, *arguments: str, safe: bool = True) -> tuple[int, str]:
     """Exit code and output of ``pytest -p conformance.plugin --pyargs conformance.checks …``.
 
-    The option -P of Python leaves the current folder out of the path, as the script ``pytest`` does.
+    Args:
+      folder: where it is run.
+      arguments: further ones.
+      safe: the option -P of Python leaves the current folder out of the path, as the script ``pytest`` does;
+        without it ``python -m pytest`` puts that folder first.
     """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
-    command = [sys.executable, "-P", "-m", "pytest", "-p", "conformance.plugin"]
+    command = [
+        sys.executable,
+        *(["-P"] if safe else []),
+        "-m",
+        "pytest",
+        "-p",
+        "conformance.plugin",
+    ]
     done = subprocess.run(
         [*command, "--pyargs", "conformance.checks", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -103,6 +115,36 @@ def test_two_workers_in_a_project_with_folders_of_our_names(project: Path) -> No
     assert "CheckFailed(" not in out
 
 
+def test_python_m_pytest_finds_our_packages_behind_those_of_the_project(project: Path) -> None:
+    shutil.rmtree(project / "conformance")
+    code, out = pytest_there(
+        project, "--splash-impl", "./mine.py:Wrong", "-n", "2", "-rx",
+        "--splash-clause", "LABEL-1", "--splash-clause", "LABEL-3", safe=False,
+    )  # fmt: skip
+    assert code == 1, out
+    assert "1 failed, 1 xfailed" in out
+    assert "LABEL-3 — " in out
+    assert "not meant" not in out
+
+
+def test_another_package_of_our_name_is_one_clear_error(project: Path) -> None:
+    shutil.rmtree(project / "conformance")
+    (project / "spec" / "__init__.py").write_text("")
+    code = "import sys; sys.path.insert(0, '.'); import spec; import conformance"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(Path(conformance.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    *_, last = done.stderr.rstrip().split("\n")
+    assert last.startswith("ImportError: splash-conformance needs its own package 'spec', but ano")
+    assert str(project / "spec") in last
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -111,7 +153,7 @@ def test_two_workers_in_a_project_with_folders_of_our_names(project: Path) -> No
         (("--splash-impl", "mine.py:Undescribed"), "describe() raises RuntimeError: boom"),
         (
             ("--splash-impl", "reference", "--splash-clause", "LABEL-99"),
-            "ERROR: --splash-clause: no such clauses ['LABEL-99']",
+            "ERROR: --splash-clause LABEL-99: no such clause; did you mean LABEL-",
         ),
     ],
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.suggest import did_you_mean
 from spec import all_clauses
 
 if TYPE_CHECKING:
@@ -84,11 +84,20 @@ def check_clauses(names: Sequence[str]) -> None:
     """
     for name in names:
         if name not in all_clauses():
-            near = difflib.get_close_matches(name.upper(), all_clauses(), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"--clause {name}: no such clause{hint}")
+            raise ValueError(f"--clause {name}: no such clause{_meant(name)}")
         if not all_clauses()[name].is_checkable:
             raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
+
+
+def _meant(name: str) -> str:
+    """What a name that is no clause may mean: a clause, or the name of a check."""
+    from conformance import checks
+    from conformance.judge import CHECKS
+
+    checks.load_all()
+    if name in CHECKS:
+        return f"; it is a check of {CHECKS[name].clause_id}"
+    return did_you_mean(name, [*all_clauses(), *CHECKS])
 
 
 def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:

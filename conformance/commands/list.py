@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from conformance.commands.common import fail
+from conformance.suggest import did_you_mean
 from spec import all_clauses
 
 HELP = "list clauses and their checks"
@@ -27,10 +29,14 @@ def execute(arguments: argparse.Namespace) -> int:
     by_clause: dict[str, list[str]] = {}
     for check in CHECKS.values():
         by_clause.setdefault(check.clause_id, []).append(check.name)
-    words = [word.lower() for word in arguments.words]
+    words, found = [word.lower() for word in arguments.words], 0
     for item in all_clauses().values():
         names = ", ".join(by_clause.get(item.id, [])) or "—"
         line = f"{item.id:<12} {item.status:<22} {item.kind:<11} {item.title}  [{names}]"
         if all(word in line.lower() for word in words):
             print(line)
+            found += 1
+    if not found:
+        hint = did_you_mean(arguments.words[0], [*by_clause, *CHECKS])
+        return fail(f"no clause has the words {' '.join(arguments.words)!r}{hint}")
     return 0

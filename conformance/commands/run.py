@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 HELP = "run the checks against an implementation"
 EXAMPLES = """\
-  splash-conformance run                          judge this project's own implementation
   splash-conformance run jax                      judge the installed jax
+  splash-conformance run                          judge this project's own implementation
   splash-conformance run my_pkg.adapter:make      judge your own implementation
   splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
   splash-conformance run jax --profile deep --json report.json --html report.html --junit report.xml
