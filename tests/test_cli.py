@@ -151,7 +151,7 @@ def test_an_interruption_leaves_a_partial_report_that_says_so(home: Path, how: s
     temporary = home / "temporary"
     temporary.mkdir()
     process = subprocess.Popen(
-        [*COMMAND, *arguments, "--json", "r.json"],
+        [*COMMAND, *arguments, "--json", "r.json", "--html", "r.html", "--junit", "r.xml"],
         cwd=home,
         env=environment() | {"TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
@@ -176,6 +176,8 @@ def test_an_interruption_leaves_a_partial_report_that_says_so(home: Path, how: s
     report = json.loads((home / "r.json").read_text())
     assert report["complete"] is False
     assert process.returncode == report["exit_code"] == 2
+    assert "The run was interrupted" in (home / "r.html").read_text()
+    assert ET.parse(home / "r.xml").getroot().get("errors") == "1"
     assert not list(temporary.iterdir())
 
 
