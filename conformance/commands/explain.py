@@ -19,7 +19,7 @@ HELP = "predict what a mask costs: blocks, fetches, memory"
 EXAMPLES = """\
   splash-conformance explain causal --seq 8192
   splash-conformance explain 'causal & local:1024,0' --seq 32k --block 512 --heads 32 --kv-heads 8
-  splash-conformance explain 'prefix:100+causal' --seq 8k --json
+  splash-conformance explain 'prefix:100+causal' --seq 8k --html mask.html
 """
 DESCRIPTION = """\
 Predicts, without running anything and without a TPU, what a mask costs: blocks by label, arithmetic that is
@@ -67,6 +67,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dynamic", action="store_true", help="the mask is an array that is known only at run time"
     )
     parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="F",
+        help="write a page to explore: map, schedule step by step, other block sizes",
+    )
+    parser.add_argument(
         "--png", type=Path, metavar="F", help="write the block map as a picture (needs matplotlib)"
     )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead")
@@ -85,6 +91,10 @@ def execute(arguments: argparse.Namespace) -> int:
         check_targets(arguments)
         found = study(question_of(arguments))
         said = remarks(found)
+        if arguments.html:
+            from conformance.explain.page import write_page
+
+            write_page(found, said, arguments.html)
         if arguments.png:
             from conformance.explain.picture import write_picture
 
@@ -97,8 +107,9 @@ def execute(arguments: argparse.Namespace) -> int:
         print(json.dumps(to_json(found, said), indent=2))
     else:
         print_study(found, said, console_for())
-    if arguments.png:
-        print(f"written: {arguments.png}", file=sys.stderr)
+    for path in (arguments.html, arguments.png):
+        if path:
+            print(f"written: {path}", file=sys.stderr)
     return 0
 
 
@@ -106,15 +117,19 @@ def check_targets(arguments: argparse.Namespace) -> None:
     """Checks that files can be written before any work is done.
 
     Raises:
-      ValueError: one has no folder, or a picture was asked for without matplotlib.
+      ValueError: one has no folder, a page of a run-time mask, or a picture without matplotlib.
     """
     from importlib.util import find_spec
 
-    for option, path in (("--png", arguments.png),):
+    for option, path in (("--html", arguments.html), ("--png", arguments.png)):
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise ValueError(f"{option} {path}: must be a file in a folder that exists")
+    if arguments.html and arguments.dynamic:
+        raise ValueError("--html shows the blocks of a mask that is known: leave out --dynamic")
     if arguments.png and find_spec("matplotlib") is None:
-        raise ValueError("--png needs matplotlib: pip install 'splash-conformance[plots]'")
+        raise ValueError(
+            "--png needs matplotlib: pip install 'splash-conformance[plots]' (--html needs nothing)"
+        )
 
 
 def whole(option: str, text: str) -> int:

@@ -10,6 +10,7 @@ from conformance.explain.layouts import LAYOUTS, Schedule
 from conformance.explain.memory import (
     CHIPS,
     MIB,
+    Shape,
     smem_bytes,
     smem_total,
     vmem_bytes,
@@ -170,11 +171,13 @@ def _stored(found: Study) -> list[Remark]:
                 "pallas_impl computes this combination of masks in the kernel and stores nothing.",
             )
         )
-    elif is_structured(found.question.expr) and stack.read >= MIB:
+    elif stack.read >= MIB:
+        able = "" if is_structured(found.question.expr) else "if it can be, "
         said.append(
             Remark(
                 "try",
-                "Written as a function of positions (a ComputableMask of pallas_impl) this mask stores nothing.",
+                f"Written as a function of positions, {able}this mask is computed in the kernel and nothing is "
+                "stored: a ComputableMask of pallas_impl.",
             )
         )
     return said
@@ -275,18 +278,28 @@ def _block_sizes(found: Study) -> list[Remark]:
         said.append(
             Remark("try", f"Smaller blocks do not help: {tried} skip nothing worth a word either.")
         )
-    nearly = [o for o in larger if o.counts.skipped >= skips - NOTABLE and _fits_v5e(o, found)]
+    nearly = [o for o in larger if o.counts.skipped >= skips - NOTABLE and _fits_as_well(o, found)]
     if nearly and found.counts.running:
         said.append(_nearly(found, max(nearly, key=lambda o: o.block_q * o.block_kv)))
     return said
 
 
-def _fits_v5e(option: Option, found: Study) -> bool:
-    """Whether a block size is sure to run: some layout fits the generation whose kernels may use the least."""
+def _fitting_v5e(schedules: list[Schedule], shape: Shape) -> set[str]:
+    """The layouts that are sure to fit the generation whose kernels may use the least."""
     v5e = next(chip for chip in CHIPS if chip.name == "v5e")
-    made = [layout(option.schedules, name) for name in LAYOUTS]
-    shape = option.shape(found.question)
-    return any(smem_total(s) <= v5e.smem and vmem_verdict(s, shape, v5e) == "fits" for s in made)
+    made = {name: layout(schedules, name) for name in LAYOUTS}
+    return {
+        name
+        for name, schedule in made.items()
+        if smem_total(schedule) <= v5e.smem and vmem_verdict(schedule, shape, v5e) == "fits"
+    }
+
+
+def _fits_as_well(option: Option, found: Study) -> bool:
+    """Whether a block size fits some layout, and every one that fits now."""
+    now = _fitting_v5e(found.forward, found.question.shape)
+    then = _fitting_v5e(option.schedules, option.shape(found.question))
+    return bool(then) and now <= then
 
 
 def _nearly(found: Study, option: Option) -> Remark:

@@ -1,7 +1,8 @@
-"""A study as plain data: what ``--json`` writes."""
+"""A study as plain data: what ``--json`` writes; ``explain.schema.json`` beside this file describes its form."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from conformance.explain.advice import Remark
@@ -21,6 +22,7 @@ from conformance.mask_json import expr_to_json
 
 #: Version of the form of `to_json`: it changes whenever a field changes its name or its meaning.
 SCHEMA = 1
+SCHEMA_FILE = Path(__file__).with_name("explain.schema.json")
 
 
 def to_json(found: Study, said: list[Remark]) -> dict[str, Any]:

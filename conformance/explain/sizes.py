@@ -4,16 +4,18 @@ from __future__ import annotations
 
 #: What a vector register is wide: blocks of kernels for TPU are whole numbers of it.
 LANES = 128
+#: Rows of a tile of a vector register: smaller blocks make no sense anywhere.
+SUBLANES = 8
 LARGEST = 2048
 
 
 def neighbours(length: int, block: int) -> list[int]:
     """Sizes of one axis: halves of ``block`` down to 128 and doubles up to 2048 that divide ``length``.
 
-    Of a block that is no multiple of 128 (a small example) all halves and doubles.
+    Of a block that is no multiple of 128 (a small example) halves down to 8.
     """
     found = {block}
-    smallest = LANES if block % LANES == 0 else 1
+    smallest = LANES if block % LANES == 0 else SUBLANES
     half = block
     while half % 2 == 0 and half // 2 >= smallest and half // 2 % smallest == 0:
         half //= 2

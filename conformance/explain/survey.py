@@ -128,6 +128,11 @@ class Cut:
             return _numbered(_keys(self._content_key, i, j, self.area))
         return self._told_apart(i, j)
 
+    def entries_of(self, i: int, j: int) -> Bool:
+        """The entries of one block, bool ``[block_q, block_kv]``."""
+        at = np.array([i * self.block_q]), np.array([j * self.block_kv])
+        return np.asarray(self._entries(*at)[0])
+
     def _stored_labels(self, array: Bool) -> Labels:
         rows, columns = self.grid
         result = np.empty((rows, columns), dtype=np.int8)

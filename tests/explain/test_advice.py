@@ -119,7 +119,8 @@ def test_what_fits_where() -> None:
 def test_block_sizes_to_compare() -> None:
     assert neighbours(8192, 512) == [128, 256, 512, 1024, 2048]
     assert neighbours(768, 384) == [384, 768]
-    assert neighbours(96, 8) == [1, 2, 4, 8, 16, 32]
+    assert neighbours(96, 16) == [8, 16, 32]
+    assert neighbours(96, 4) == [4, 8, 16, 32]
     assert pairs(512, 1024, 128, 256) == [
         (128, 128),
         (128, 256),

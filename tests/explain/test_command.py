@@ -7,16 +7,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from rich.console import Console
 
 from conformance.explain.advice import remarks
-from conformance.explain.report import SCHEMA
+from conformance.explain.report import SCHEMA, SCHEMA_FILE
 from conformance.explain.study import Question, study
 from conformance.explain.terminal import print_study
 from reference.masks import Causal
 from tests.command_line import Run
+
+FORM = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+jsonschema.Draft202012Validator.check_schema(FORM)
+VALIDATOR = jsonschema.Draft202012Validator(FORM)
 
 
 def test_what_is_printed(said: Run) -> None:
@@ -72,6 +77,7 @@ def figures(said: Run, *arguments: str) -> dict[str, Any]:
     found = said("explain", *arguments, "--json")
     assert (found.code, found.err) == (0, "")
     data: dict[str, Any] = json.loads(found.out)
+    VALIDATOR.validate(data)
     return data
 
 
@@ -158,6 +164,15 @@ def test_bad_input_is_one_clear_error(said: Run, arguments: list[str], message: 
     assert found.err.startswith("splash-conformance: ")
     assert message in found.err
     assert found.out == ""
+
+
+def test_the_page_is_written(said: Run, home: Path) -> None:
+    found = said("explain", "causal", "--seq", "1024", "--html", "map.html", "--json")
+    assert (found.code, found.err) == (0, "written: map.html\n")
+    assert json.loads(found.out)["blocks"]["total"] == 64
+    assert "<title>causal: what this mask costs</title>" in (home / "map.html").read_text()
+    found = said("explain", "causal", "--seq", "1024", "--html", "map.html", "--dynamic")
+    assert "--html shows the blocks of a mask that is known" in found.err
 
 
 def test_a_shape_that_does_not_fit(said: Run, home: Path) -> None:
