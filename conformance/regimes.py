@@ -58,6 +58,14 @@ def signs(seed: int, stream: str, shape: tuple[int, ...]) -> Float64:
     return np.where(hashed(seed, stream, shape) >> np.uint64(63), 1.0, -1.0)
 
 
+def few(salt: int, shape: tuple[int, ...]) -> Float64:
+    """Values -1, 0 and 1 in no visible order, by a formula of one line."""
+    n = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(1000003 * salt)
+    with np.errstate(over="ignore"):
+        third = n * n * np.uint64(2654435761) // np.uint64(65536) % np.uint64(3)
+    return third.reshape(shape).astype(np.float64) - 1
+
+
 @dataclass(frozen=True)
 class Shapes:
     """What a regime needs to know of a problem."""
@@ -242,7 +250,7 @@ def _huge(shapes: Shapes) -> Arrays:
 def _one_product(shapes: Shapes, of_q: float, of_k: float) -> Arrays:
     q, k = np.zeros(shapes.q), np.zeros(shapes.k)
     q[:, :, 0], k[:, :, 0] = of_q, of_k
-    return q, k, shapes.values()
+    return q, k, few(3, shapes.v)
 
 
 @regime(
@@ -266,6 +274,48 @@ def _float_edge(shapes: Shapes) -> Arrays:
 @regime("level", "all logits are 0: what a regime with equal logits has as output", "FWD-24")
 def _level(shapes: Shapes) -> Arrays:
     return _one_product(shapes, 0.0, 0.0)
+
+
+#: Regimes of few different values, the simplest first: for failures that somebody has to understand.
+SIMPLE = ("zeros", "counting", "few")
+
+
+@regime("zeros", "all logits are 0 and all values 1: whatever is not 1 shows", "FWD-1", "BWD-1")
+def _zeros(shapes: Shapes) -> Arrays:
+    return np.zeros(shapes.q), np.zeros(shapes.k), np.ones(shapes.v)
+
+
+@regime("counting", "all logits are 0, and v counts its keys in eighths", "FWD-1", "BWD-1")
+def _counting(shapes: Shapes) -> Arrays:
+    keys = (np.arange(shapes.v[1]) % 8 / 8)[:, None]
+    return np.zeros(shapes.q), np.zeros(shapes.k), np.broadcast_to(keys, shapes.v)
+
+
+@regime("few", "values of -1, 0 and 1, logits of a few units", "FWD-1", "BWD-1")
+def _few(shapes: Shapes) -> Arrays:
+    return few(1, shapes.q) / 4, few(2, shapes.k), few(3, shapes.v)
+
+
+#: What the names of regimes begin with that have the levels of another, without its noise.
+BARE = "bare "
+
+
+def _bare(name: str) -> None:
+    """Registers a regime of levels alone."""
+    other = REGIMES[name]
+
+    def make(shapes: Shapes) -> Arrays:
+        q, k, _ = other.make(shapes)
+        q[:, :, 1:], k[:, :, 1:] = 0.0, 0.0
+        k[:, :, 0] = np.floor(k[:, :, 0])
+        return q, k, few(3, shapes.v)
+
+    about = f"{other.about}; in whole numbers, without noise, v of -1, 0 and 1"
+    REGIMES[BARE + name] = Regime(BARE + name, about, other.clauses, make)
+
+
+for _name in ("rising", "falling", "tilted", "low", "leading", "huge"):
+    _bare(_name)
 
 
 def rounded(array: Float64, dtype: str) -> Float32:
@@ -335,6 +385,10 @@ def d_out(problem: Problem, kind: Cotangent = "quiet") -> Float32:
     if kind in ("first", "second"):
         small = (hashed(problem.seed, kind, shape) % np.uint64(7)).astype(np.float64)
         made = (small - 3.0) / 4
+    elif problem.regime in ("zeros", "counting"):
+        made = np.ones(shape)
+    elif problem.regime == "few":
+        made = few(4, shape)
     elif problem.regime == "flat":
         made = signs(problem.seed, "d_out", shape)
     else:
@@ -353,4 +407,6 @@ def d_out(problem: Problem, kind: Cotangent = "quiet") -> Float32:
 
 def d_logsumexp(problem: Problem) -> Float32:
     """A gradient with respect to logsumexp, float32 ``[H, q_len]``; 0 in rows that see nothing."""
+    if problem.regime in SIMPLE:
+        return seeing_rows(problem).astype(np.float32)
     return np.ascontiguousarray(d_out(problem, "first")[:, :, 0])

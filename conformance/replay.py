@@ -24,16 +24,18 @@ class ReplayError(ValueError):
 
 
 def save(finding: Finding, folder: Path, implementation: str, version: str) -> Path:
-    """Writes a finding into a folder and returns the file.
+    """Writes a finding into a folder, or a file that is named, and returns the file.
 
     Args:
       finding: what to save.
-      folder: created if missing.
+      folder: created if missing; a path that ends in ``.json`` is the file itself.
       implementation, version: where it was found, for the reader.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     problem = Problem.from_json(finding.problem)
-    path = folder / f"{finding.clause}-{finding.check}-{problem.key[:8]}.json"
+    path = folder
+    if folder.suffix != ".json":
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{finding.clause}-{finding.check}-{problem.key[:8]}.json"
     data: dict[str, Any] = {
         "format": FORMAT,
         "found_in": {"implementation": implementation, "version": version},
