@@ -47,8 +47,13 @@ def outcome_of(text: str, python: str | None = None) -> str:
         return f"it did not end within {PATIENCE} s"
     if done.returncode == 0:
         return "it ends without an error, so it does not show the failure"
-    errors = [line for line in done.stderr.split("\n") if _names_error(line)]
-    return errors[-1] if errors else f"exit status {done.returncode}"
+    lines = [line.strip() for line in done.stderr.split("\n") if line.strip()]
+    places = [n for n, line in enumerate(lines) if _names_error(line)]
+    if not places:
+        return f"exit status {done.returncode}"
+    said = lines[places[-1]]
+    more = lines[places[-1] + 1 : places[-1] + 3] if said.endswith(":") else []
+    return "; ".join([said, *more])
 
 
 def _names_error(line: str) -> bool:
