@@ -37,6 +37,8 @@ class Schedule:
       buffers: for an operand of which several blocks are kept at once, which of its memories a step
         works from, int32 ``[steps]``. A kernel that works on several blocks in one step of its grid
         has one step here for each.
+      strays: what names a block that does not exist, a sentence each: for operands and axes that the other fields
+        leave out, such as segment ids.
     """
 
     direction: Direction
@@ -52,6 +54,7 @@ class Schedule:
     output_blocks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[str, Bool] = field(default_factory=dict)
     buffers: dict[str, Int32] = field(default_factory=dict)
+    strays: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.runs)

@@ -661,3 +661,22 @@ def test_tiles_are_never_worked_out() -> None:
 
     found = functools.partial(trace, body, grid=(4096,), index=lambda i: (i % 4, 0))()
     assert found.accesses["o_ref"].writes.all()
+
+
+def copy(x_ref: Any, o_ref: Any, scratch: Any) -> None:
+    del scratch
+    o_ref[...] = x_ref[...]
+
+
+@pytest.mark.parametrize(
+    ("index", "stray"),
+    [
+        (lambda i, *_: (i, 0), []),
+        (lambda i, *_: (i, 1), ["axis 1: block 1 of 1 at step 0"]),
+        (lambda i, *_: (i + 1, 0), ["axis 0: block 4 of 4 at step 3"]),
+        (lambda i, *_: (i - 1, 0), ["axis 0: block -1 of 4 at step 0"]),
+    ],
+)
+def test_blocks_that_do_not_exist_are_named(index: Callable[..., Any], stray: list[str]) -> None:
+    block = trace(copy, index=index).operands[0]
+    assert [text.split(", ", 1)[1] for text in block.strays] == stray

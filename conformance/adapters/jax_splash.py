@@ -20,6 +20,7 @@ from conformance.adapters.pallas_common import (
     accepts,
     evaluate_mask_function,
     plain,
+    segment_ids_of,
     share,
 )
 from conformance.adapters.pallas_trace import (
@@ -152,24 +153,26 @@ class PreparedJax(JaxNumerics):
         problem, shards = self.problem, self.problem.shards
         # The values of a dynamic mask are an argument of the program, as in a training step.
         masks = (self.dense_masks(),) if problem.dynamic else ()
+        ids = segment_ids_of(problem, shard)
         heads, q_len = problem.heads // shards.head, problem.q_len // shards.q
         kv_heads = max(1, problem.kv_heads // shards.head)
         kv_shape = (problem.kv_len, HEAD_DIM) if self.mqa else (kv_heads, problem.kv_len, HEAD_DIM)
         q = jax.ShapeDtypeStruct((heads, q_len, HEAD_DIM), jnp.float32)
         k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
 
-        def forward(q: Any, k: Any, v: Any, *mask: Any) -> Any:
-            return self.shard_kernel(direction, shard, *mask)(q, k, v)
+        def forward(q: Any, k: Any, v: Any, ids: Any, *mask: Any) -> Any:
+            segments = None if ids is None else kernel_lib.SegmentIds(*ids)
+            return self.shard_kernel(direction, shard, *mask)(q, k, v, segments)
 
-        def gradients(q: Any, k: Any, v: Any, d_out: Any, *mask: Any) -> Any:
-            return jax.vjp(self.shard_kernel(direction, shard, *mask), q, k, v)[1](d_out)
+        def gradients(q: Any, k: Any, v: Any, ids: Any, d_out: Any, *mask: Any) -> Any:
+            return jax.vjp(lambda *arrays: forward(*arrays, ids, *mask), q, k, v)[1](d_out)
 
         if direction == "fwd":
-            (trace,) = trace_kernels(forward, q, k, k, *masks)
+            (trace,) = trace_kernels(forward, q, k, k, ids, *masks)
             return trace.named_after(kernel_lib.flash_attention_kernel, LAST_INPUT)
         key = (self.fused(direction), shard)  # dq and dkv are kernels of one program
         if key not in self._backward:
-            self._backward[key] = trace_kernels(gradients, q, k, k, q, *masks)
+            self._backward[key] = trace_kernels(gradients, q, k, k, ids, q, *masks)
         _, dkv, *dq = self._backward[key]
         if direction == "dq":
             return dq[0].named_after(kernel_lib._flash_attention_dq_kernel, LAST_INPUT)

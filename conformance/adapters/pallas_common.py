@@ -14,9 +14,12 @@ from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
 from conformance.device import wanted
+from conformance.problem import Problem
+from conformance.regimes import expanded
 from reference.error_budget import FLOAT32, MXU_PASSES, ArithmeticProfile
 from reference.mask_info import IntArray
 from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
+from reference.sharding import Shard
 
 #: Devices of a host without accelerators, for rings.
 HOST_DEVICES = 8
@@ -140,3 +143,11 @@ def evaluate_mask_function(function: Any, q_sequence: IntArray, kv_len: int) -> 
     """
     kv_ids = np.arange(kv_len, dtype=np.int32)
     return np.asarray(function(q_sequence[:, None], kv_ids[None, :]), dtype=np.bool_)
+
+
+def segment_ids_of(problem: Problem, shard: Shard) -> tuple[IntArray, IntArray] | None:
+    """Segment ids (q, kv) of one device, or None; kernels may skip blocks because of their values."""
+    if problem.segments is None:
+        return None
+    q_ids, kv_ids = (expanded(runs) for runs in problem.segments)
+    return share(q_ids, problem.shards.q, shard.q), share(kv_ids, problem.shards.kv, shard.kv)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -50,6 +50,14 @@ class BlockTrace:
             -(-size // block)
             for size, block in zip(self.array_shape, self.block_shape, strict=True)
         )
+
+    @property
+    def strays(self) -> Iterator[str]:
+        """A sentence for every axis along which some step names a block that does not exist."""
+        for axis, count in enumerate(self.blocks):
+            index = self.index[:, axis]
+            for step in np.flatnonzero((index < 0) | (index >= count))[:1]:
+                yield f"{self.name}, axis {axis}: block {index[step]} of {count} at step {step}"
 
 
 @dataclass(frozen=True)

@@ -185,4 +185,5 @@ def schedule_from_trace(
         },
         output_blocks={name: counts for name, (_, counts) in placed.items()},
         buffers=dict.fromkeys(several, buffer),
+        strays=tuple(s for block in (*trace.operands, *trace.outputs) for s in block.strays),
     )

@@ -11,7 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from conformance.adapter import Description
-from conformance.adapters.pallas_common import evaluate_mask_function, plain, share
+from conformance.adapters.pallas_common import (
+    evaluate_mask_function,
+    plain,
+    segment_ids_of,
+    share,
+)
 from conformance.adapters.pallas_trace import (
     BlockAxes,
     KernelTrace,
@@ -24,6 +29,7 @@ from conformance.adapters.tokamax_numerics import (
     NUMERIC_FEATURES,
     NUMERIC_OPTIONS,
     TokamaxNumerics,
+    base_lib,
 )
 from conformance.library import module, name_and_version
 from conformance.problem import Problem
@@ -196,22 +202,24 @@ class PreparedTokamax(TokamaxNumerics):
         problem, shards = self.problem, self.problem.shards
         # The values of a dynamic mask are an argument of the program, as in a training step.
         masks = (self.dense_mask(shard),) if problem.dynamic else ()
+        ids = segment_ids_of(problem, shard)
         kv_len = problem.kv_len // shards.kv
         kv_shape = (kv_len, HEAD_DIM) if self.mqa else (problem.kv_heads, kv_len, HEAD_DIM)
         q_shape = (problem.heads, problem.q_len // shards.q, HEAD_DIM)
         q = jax.ShapeDtypeStruct(q_shape, jnp.float32)
         k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
 
-        def forward(q: Any, k: Any, v: Any, *mask: Any) -> Any:
-            return self.shard_kernel(direction, shard, *mask)(q, k, v)
+        def forward(q: Any, k: Any, v: Any, ids: Any, *mask: Any) -> Any:
+            segments = None if ids is None else base_lib.SegmentIds(*ids)
+            return self.shard_kernel(direction, shard, *mask)(q, k, v, segments)
 
-        def gradients(q: Any, k: Any, v: Any, d_out: Any, *mask: Any) -> Any:
-            return jax.vjp(self.shard_kernel(direction, shard, *mask), q, k, v)[1](d_out)
+        def gradients(q: Any, k: Any, v: Any, ids: Any, d_out: Any, *mask: Any) -> Any:
+            return jax.vjp(lambda *arrays: forward(*arrays, ids, *mask), q, k, v)[1](d_out)
 
         if direction == "fwd":
-            (trace,), (result,) = trace_program(forward, q, k, k, *masks)
+            (trace,), (result,) = trace_program(forward, q, k, k, ids, *masks)
             return trace, result is not None
-        (_, backward), _ = trace_program(gradients, q, k, k, q, *masks)
+        (_, backward), _ = trace_program(gradients, q, k, k, ids, q, *masks)
         return backward, False
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:

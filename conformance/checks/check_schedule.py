@@ -10,6 +10,7 @@ import numpy as np
 from conformance.checks.check_mask_info import in_range
 from conformance.domain import Domain
 from conformance.judge import Measure, Violation, expect, expect_array, judges
+from conformance.numeric_domain import NumericDomain
 from conformance.pictures import region
 from conformance.problem import Problem
 from conformance.subject import Subject
@@ -135,6 +136,28 @@ def check_block_indices_in_range(subject: Subject, problem: Problem) -> None:
         for name, index in schedule.outputs.items():
             for axis, size in enumerate(schedule.output_blocks[name]):
                 in_range(f"output index of {name}, axis {axis} ({where})", index[:, axis], size)
+        no_strays(schedule, where)
+
+
+def no_strays(schedule: Schedule, where: str) -> None:
+    """Raises `Violation` if some operand or output of any kind is asked for a block that does not exist."""
+    if schedule.strays:
+        more = f", and {len(schedule.strays) - 1} more" if len(schedule.strays) > 1 else ""
+        raise Violation(f"block indices ({where})", "existing blocks", schedule.strays[0] + more)
+
+
+@judges(
+    "SCHED-6",
+    NumericDomain(
+        needs=frozenset({"segment_ids"}), allows=frozenset({"empty_rows"}), signatures=("segments",),
+        regimes=("signed", "flat"), group="kernels-segments",
+    ),
+    heavy=True,
+)  # fmt: skip
+def check_indices_of_segment_ids_in_range(subject: Subject, problem: Problem) -> None:
+    """The index maps of kernels that also read segment ids."""
+    for schedule, _, where in schedules(subject, problem):
+        no_strays(schedule, where)
 
 
 @judges("FETCH-1", KERNEL, heavy=True)

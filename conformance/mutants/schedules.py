@@ -143,6 +143,14 @@ def column_major(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule
     return steps(schedule, order)
 
 
+def segments_out_of_range(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
+    """The index map of the keys' segment ids names a second row of blocks."""
+    del shard
+    if problem.segments is None:
+        return schedule
+    return replace(schedule, strays=("kv_segment_ids, axis 0: block 1 of 1 at step 0",))
+
+
 add(
     Mutant("last-block-never-runs", "SCHED-1", "off by one", schedule=last_block_skipped),
     Mutant("first-block-runs-twice", "SCHED-1", "double counting", schedule=block_runs_twice),
@@ -163,6 +171,7 @@ add(
         "out of bounds",
         schedule=operand_changed(("k", "v"), out_of_range_when_idle),
     ),
+    Mutant("segments-out-of-range", "SCHED-6", "out of bounds", schedule=segments_out_of_range),
     Mutant(
         "idle-steps-fetch",
         "SCHED-5",
