@@ -44,7 +44,7 @@ PROFILES: dict[str, Profile] = {
         variants=True,
     ),
     "deep": Profile(
-        examples=2000,
+        examples=800,
         heavy_examples=150,
         broad_examples=120,
         numeric_examples=15,
