@@ -16,7 +16,7 @@ from conformance.terminal import IN_FULL, STYLES, Detail
 from conformance.text import block_map, problem_facts
 from spec import Clause, clause
 
-MEANING_NOT_RUN = "nobody knows: the run did not get there, or was not asked for"
+MEANING_NOT_RUN = "nothing is known: the run did not get there, or was not asked for the clause"
 
 
 def print_comparison(
