@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conformance import cli
+from conformance.profiles import PROFILES, Profile
 from tests.command_line import ADAPTERS, Run, Said
 
 
@@ -26,6 +27,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine.py").write_text(ADAPTERS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick profile tries little, in this process."""
+    little = Profile(
+        examples=5,
+        heavy_examples=2,
+        broad_examples=2,
+        numeric_examples=0,
+        shrinks=20,
+        variants=False,
+    )
+    monkeypatch.setitem(PROFILES, "quick", little)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import pytest
 from conformance.terminal import IN_FULL, console_for
 from tests.command_line import ONE, Run, child
 
+pytestmark = pytest.mark.usefixtures("few")
+
 WRONG = ("mine.py:Wrong", "--clause", "LABEL-3", "--clause", "LABEL-1")
 
 

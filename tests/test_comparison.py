@@ -32,7 +32,6 @@ from conformance.html.compare_page import compare_page
 from conformance.judging import Request
 from conformance.pictures import block_map
 from conformance.problem import BlockSizes, Problem
-from conformance.profiles import PROFILES, Profile
 from conformance.report import Run
 from conformance.verdict import Finding, Outcome, Status
 from reference.masks import Causal
@@ -45,16 +44,6 @@ FORM = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(FORM)
 REQUEST = Request("", Where(), "quick", 0, (), True, 1, Path("f"))
 CLAUSES = ("--clause", "LABEL-3", "--clause", "LABEL-1", "--clause", "SHRINK-1")
-
-FEW = Profile(
-    examples=5, heavy_examples=2, broad_examples=2, numeric_examples=0, shrinks=20, variants=False
-)
-
-
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little is tried."""
-    monkeypatch.setitem(PROFILES, "quick", FEW)
 
 
 def finding_of(clause: str, size: int = 1, **more: Any) -> Finding:

@@ -22,6 +22,7 @@ from tests.command_line import ONE
 from tests.command_line import Run as Said
 
 FORM: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+pytestmark = pytest.mark.usefixtures("few")
 VALIDATOR = jsonschema.Draft202012Validator(FORM)
 
 
@@ -123,7 +124,7 @@ def test_a_violation_is_recorded_with_its_pictures(said: Said) -> None:
 def test_coverage_counts_every_problem_that_was_tried(said: Said) -> None:
     data = report_of(said, "reference", "--clause", "LABEL-1", "--clause", "SHRINK-1")
     tried = sum(outcome["examples"] for outcome in data["outcomes"])
-    assert tried > 100
+    assert tried > 50
     assert coverage.problems(data["coverage"]) == tried
     features = {
         name
