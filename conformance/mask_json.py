@@ -10,6 +10,7 @@ A mask in JSON is an object with a ``kind``::
     {"kind": "blocks", "rows": ["2a", "0b"], "block_q": 128, "block_kv": 128}
     {"kind": "random", "density": 0.1, "seed": 3}
     {"kind": "and", "left": {…}, "right": {…}}      (also "or")
+    {"kind": "user", "call": "Mine((4, 4))", "family": 1}     (of another class; in its own process only)
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from conformance.json_fields import (
     tuple_of,
     whole,
 )
+from conformance.user_mask import UserMask, user_mask_of
 from reference.masks import (
     And,
     Bool,
@@ -172,6 +174,8 @@ def expr_to_json(expr: Expr) -> JsonObject:
     if isinstance(expr, (And, Or)):
         kind = "and" if isinstance(expr, And) else "or"
         return {"kind": kind, "left": expr_to_json(expr.left), "right": expr_to_json(expr.right)}
+    if isinstance(expr, UserMask):
+        return expr.to_json()
     raise ValueError(f"mask expression {type(expr).__name__} has no JSON form")
 
 
@@ -199,6 +203,7 @@ _KINDS: dict[str, tuple[Callable[..., Expr], dict[str, Reader], dict[str, Reader
     "random": (Random, {"density": number}, {"seed": whole}),
     "and": (And, _BOTH, {}),
     "or": (Or, _BOTH, {}),
+    "user": (user_mask_of, {"family": whole, "call": string}, {}),
 }
 
 

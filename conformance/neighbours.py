@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from conformance.mask_json import Blocks, Random
+from conformance.user_mask import UserMask
 from reference.masks import And, Causal, ChunkedCausal, Dense, Expr, Full, Local, Or
 
 
@@ -48,4 +49,6 @@ def neighbours(expr: Expr) -> list[Expr]:
                 *(replace(expr, left=left) for left in neighbours(expr.left)[:2]),
                 *(replace(expr, right=right) for right in neighbours(expr.right)[:2]),
             ]
+        case UserMask():
+            return list(expr.others)
     return []

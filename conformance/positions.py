@@ -113,8 +113,15 @@ class Rectangles:
         return f"queries {a}..{b}, keys {c}..{d}"
 
 
-def times_covered(lo: Any, hi: Any, kv_len: int) -> NDArray[np.int64]:
-    """How many intervals hold every key position: ``lo`` and ``hi`` ``[k, n]``, result ``[n, kv_len]``."""
-    keys = np.arange(kv_len)
+def times_covered(lo: Any, hi: Any, keys: Any) -> NDArray[np.int64]:
+    """How many intervals hold every key position.
+
+    Args:
+      lo, hi: inclusive bounds, ``[k, n]``.
+      keys: positions, ``[kv_len]``.
+
+    Returns:
+      int64 ``[n, kv_len]``.
+    """
     inside = (np.asarray(lo)[..., None] <= keys) & (keys <= np.asarray(hi)[..., None])
     return np.asarray(inside.sum(axis=0, dtype=np.int64))

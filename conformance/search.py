@@ -151,7 +151,7 @@ class _Search:
                 raise _Found
 
         wrapped = hypothesis.given(self.check.domain.strategy(self.subject.description))(test)
-        run = hypothesis.seed(seed)(_settings(self.examples)(wrapped))
+        run = hypothesis.seed(seed)(hypothesis_settings(self.examples)(wrapped))
         try:
             run()
         except _Found:
@@ -178,7 +178,8 @@ def _order(found: Finding) -> tuple[Any, ...]:
     return (0.0, found.size)
 
 
-def _settings(examples: int) -> hypothesis.settings:
+def hypothesis_settings(examples: int) -> hypothesis.settings:
+    """A search that prints nothing, keeps nothing and ends after its examples or its shrinking."""
     return hypothesis.settings(
         max_examples=examples,
         database=None,

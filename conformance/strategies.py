@@ -121,12 +121,12 @@ def masks(
     Args:
       q_len, kv_len: tokens.
       block_q, block_kv: tokens a block; they divide the lengths.
-      kinds: kinds to choose from; all if None.
+      kinds: kinds to choose from; all if None. Kinds that are not ours to draw (``user``) are left out.
     """
     offered = mask_strategies(q_len, kv_len, block_q, block_kv)
     if kinds is None:
         return st.one_of(*offered.values(), offered["blocks"], offered["causal"])
-    return st.one_of(*(offered[kind] for kind in kinds))
+    return st.one_of(*(offered[kind] for kind in kinds if kind in offered))
 
 
 def parts(number: int, choice: Choice) -> list[int]:

@@ -127,6 +127,6 @@ def compile_flat(
         mask_next=fit(place) if stored else None,
         num_active_blocks=counts,
         partial_mask_blocks=oriented(stack, direction) if stored else None,
-        q_sequence=None if computed is None else np.arange(mask.q_len, dtype=np.int32),
+        q_sequence=None if computed is None else computed.expr.q_positions(mask.q_len),
         computed_mask=None if computed is None else mask.dense(),
     )

@@ -238,7 +238,7 @@ def compile_grid(
         data_next=data_next,
         mask_next=mask_next if stored else None,
         partial_mask_blocks=oriented(stack, direction) if stored else None,
-        q_sequence=None if computed is None else np.arange(computed.q_len, dtype=np.int32),
+        q_sequence=None if computed is None else computed.expr.q_positions(computed.q_len),
         computed_mask=None if computed is None else computed.dense(),
     )
 

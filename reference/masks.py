@@ -44,6 +44,10 @@ class Expr:
     def check_shape(self, q_len: int, kv_len: int) -> None:
         """Raises ValueError if the expression cannot describe a (q_len, kv_len) mask."""
 
+    def q_positions(self, q_len: int) -> NDArray[np.int32]:
+        """The position of every query row: its number, unless the expression says otherwise (COMPUTE-3)."""
+        return np.arange(q_len, dtype=np.int32)
+
     def __and__(self, other: Expr) -> And:
         return And(self, other)
 

@@ -13,9 +13,11 @@ import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
+from conformance.adapters.user_masks import as_library_mask
 from conformance.device import wanted
 from conformance.problem import Problem
 from conformance.regimes import expanded
+from conformance.user_mask import UserMask
 from reference.error_budget import FLOAT32, MXU_PASSES, ArithmeticProfile
 from reference.mask_info import IntArray
 from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
@@ -80,6 +82,8 @@ def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
       q_len, kv_len: tokens.
     """
     shape = (q_len, kv_len)
+    if isinstance(expr, UserMask):
+        return as_library_mask(lib, expr.instance)
     if isinstance(expr, Full):
         return lib.FullMask(shape)
     if isinstance(expr, Causal):
@@ -135,13 +139,21 @@ def share(array: Any, parts: int, which: int, axis: int = 0) -> Any:
     return array[index] if isinstance(array, jax.core.Tracer) else np.asarray(array)[index]
 
 
-def evaluate_mask_function(function: Any, q_sequence: IntArray, kv_len: int) -> Bool:
+def evaluate_mask_function(
+    function: Any, q_sequence: IntArray, kv_len: int, kv_sequence: IntArray | None = None
+) -> Bool:
     """Values of a mask function at every pair, as a kernel would ask for them.
+
+    Args:
+      function: of positions.
+      q_sequence: positions of the rows.
+      kv_len: columns.
+      kv_sequence: their positions; None for 0, 1, 2, ….
 
     Returns:
       bool ``[q_len, kv_len]``.
     """
-    kv_ids = np.arange(kv_len, dtype=np.int32)
+    kv_ids = np.arange(kv_len, dtype=np.int32) if kv_sequence is None else kv_sequence
     return np.asarray(function(q_sequence[:, None], kv_ids[None, :]), dtype=np.bool_)
 
 

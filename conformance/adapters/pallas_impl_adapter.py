@@ -131,7 +131,9 @@ class PreparedPallasImpl(PallasImplNumerics):
     def _computed(self, info: Any, function: Any) -> Bool | None:
         if function is None:
             return None
-        return evaluate_mask_function(function, info.q_sequence, self.problem.kv_len)
+        return evaluate_mask_function(
+            function, info.q_sequence, self.problem.kv_len, info.kv_sequence
+        )
 
     def _grid_info(
         self, direction: Direction, info: MaskInfo, computed: Bool | None

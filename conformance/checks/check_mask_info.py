@@ -332,7 +332,11 @@ def check_bytes_of_stored_blocks(subject: Subject, problem: Problem) -> None:
             raise Violation(f"partial_mask_blocks ({direction}): dtype", "1 byte", stack.dtype)
 
 
-COMPUTED = Domain(several_masks="never", kinds=("causal", "local", "chunked_causal"))
+COMPUTED = Domain(
+    several_masks="never",
+    kinds=("causal", "local", "chunked_causal", "user"),
+    where=lambda problem: problem.masks[0].computable,
+)
 
 
 @judges("COMPUTE-1", COMPUTED)
@@ -364,7 +368,7 @@ def check_q_sequence(subject: Subject, problem: Problem) -> None:
         if info.computed_mask is not None:
             expect(f"q_sequence present ({direction})", True, info.q_sequence is not None)
         if info.q_sequence is not None:
-            positions = np.arange(problem.q_len, dtype=np.int32)
+            positions = problem.masks[0].q_positions(problem.q_len)
             expect_array(f"q_sequence ({direction})", positions, info.q_sequence)
             expect("q_sequence: dtype", np.dtype(np.int32), np.asarray(info.q_sequence).dtype)
 

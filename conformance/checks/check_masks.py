@@ -290,6 +290,6 @@ def check_intervals(subject: Subject, problem: Problem) -> None:
     dense = problem.head_masks[0].dense()
     got = subject.prepare(problem).mask_intervals(0, np.arange(problem.q_len, dtype=np.int32))
     if got is not None:
-        covered = times_covered(got[0], got[1], problem.kv_len)
+        covered = times_covered(got[0], got[1], np.arange(problem.kv_len))
         where = "intervals that hold the key, [query, key]"
         expect_array(where, dense.astype(np.int64), covered)

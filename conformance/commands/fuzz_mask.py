@@ -1,0 +1,172 @@
+"""``fuzz-mask``: judge a mask class of somebody else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance.commands.common import fail
+
+if TYPE_CHECKING:
+    from conformance.fuzz_mask.load import Loader
+    from conformance.fuzz_mask.source import Source
+
+HELP = "judge a mask class of your own"
+EXAMPLES = """\
+  splash-conformance fuzz-mask masks.py:DocumentMask
+  splash-conformance fuzz-mask masks.py:DocumentMask --impl jax --oracle masks.py:same_document
+  splash-conformance fuzz-mask masks.py:DocumentMask --instance 'DocumentMask((2, 3), ids=[0, 1, 1])'
+"""
+
+#: As in `conformance.fuzz_mask.run.EFFORTS`.
+PROFILES = ("quick", "ci", "deep")
+
+#: Packages whose mask classes tell which implementation a class is for.
+LIBRARIES = {
+    "pallas_impl": "pallas_impl",
+    "jax": "jax.experimental.pallas.ops.tpu.splash_attention",
+    "tokamax": "tokamax._src.ops.experimental.tpu.splash_attention",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.add_argument(
+        "target",
+        metavar="CLASS",
+        help="path/to/file.py:Class or package.module:Class; also a function that makes masks",
+    )
+    parser.add_argument(
+        "--impl",
+        metavar="IMPL",
+        help="what its masks are given to (default: the library whose Mask it extends, else pallas_impl)",
+    )
+    parser.add_argument(
+        "--strategy",
+        metavar="FILE:NAME",
+        help="Hypothesis strategy of dicts of arguments, function of a shape that returns one, or dict of strategies "
+        "by parameter (default: the attribute fuzz_parameters of the class or its module, else from annotations)",
+    )
+    parser.add_argument(
+        "--oracle",
+        metavar="FILE:NAME",
+        help="what a mask should mean: function of (q_ids, kv_ids) and of the parameters that it names, to bool",
+    )
+    parser.add_argument(
+        "--instance",
+        action="append",
+        default=[],
+        metavar="CALL",
+        help="judge only the mask that this call makes (repeatable)",
+    )
+    parser.add_argument(
+        "--profile", default="quick", choices=PROFILES, help="how much to try (default quick)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="give masks to the implementation although the class itself is wrong",
+    )
+    parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """``fuzz-mask``: judge a mask class."""
+    from conformance.adapter import AdapterError
+    from conformance.fuzz_mask.contract import OracleError
+    from conformance.fuzz_mask.load import Loader, LoadError
+
+    path = arguments.json
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        return fail(f"--json {path}: must be a file in a folder that exists")
+    loader = Loader()
+    try:
+        return _judge(arguments, loader)
+    except (LoadError, AdapterError) as error:
+        return fail(str(error))
+    except OracleError as error:
+        trace = "".join(traceback.format_exception(error.error)).rstrip()
+        return fail(f"--oracle {arguments.oracle} fails for {error.call}:\n{trace}")
+    except Exception as error:
+        if not loader.owns(error):
+            raise
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        return fail(f"the strategy of {arguments.target} fails:\n{trace}")
+
+
+def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
+    from conformance.commands.common import ready
+    from conformance.foreign.where import Where
+    from conformance.fuzz_mask.outcome import FuzzRun
+    from conformance.fuzz_mask.run import Fuzzing
+    from conformance.fuzz_mask.show import print_run
+    from conformance.terminal import console_for
+
+    source = _source(arguments, loader)
+    oracle = None
+    if arguments.oracle:
+        function, _ = loader.attribute(arguments.oracle, "--oracle")
+        if not callable(function):
+            return fail(f"--oracle {arguments.oracle}: is not a function")
+        oracle = (function, arguments.oracle)
+    impl = arguments.impl or implementation_of(source.make)
+    _, subject = ready(impl, Where())
+    run = FuzzRun(
+        target=arguments.target,
+        implementation=subject.description.name,
+        version=subject.description.version,
+        profile=arguments.profile,
+        seed=arguments.seed,
+        command=_command(arguments),
+        oracle=arguments.oracle or "",
+    )
+    console = console_for()
+    fuzzing = Fuzzing(run, source, subject, oracle, keep_going=arguments.keep_going)
+    if console.is_terminal:
+        with console.status("") as status:
+            fuzzing.say = lambda text: status.update(f"judging {text}")
+            fuzzing.execute()
+    else:
+        fuzzing.execute()
+    print_run(run, console)
+    if arguments.json:
+        text = json.dumps(run.to_json(), indent=1) + "\n"
+        arguments.json.write_text(text, encoding="utf-8")
+    return run.exit_code
+
+
+def _source(arguments: argparse.Namespace, loader: Loader) -> Source:
+    from conformance.fuzz_mask.source import Source
+
+    make, module = loader.attribute(arguments.target, "CLASS")
+    strategy: Any = None
+    if arguments.strategy:
+        strategy, _ = loader.attribute(arguments.strategy, "--strategy")
+    name = arguments.target.rpartition(":")[2]
+    return Source(make, name, module, strategy, arguments.instance)
+
+
+def implementation_of(make: Any) -> str:
+    """The library whose ``Mask`` a class extends; this project's own for others."""
+    for base in getattr(make, "__mro__", ()):
+        for name, package in LIBRARIES.items():
+            if base.__module__ == package or base.__module__.startswith(f"{package}."):
+                return name
+    return "pallas_impl"
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """The command that judges the class as this one does, but for the masks."""
+    words = ["splash-conformance", "fuzz-mask", arguments.target]
+    for option in ("impl", "oracle"):
+        value = getattr(arguments, option)
+        words += [f"--{option}", value] if value else []
+    words += ["--keep-going"] if arguments.keep_going else []
+    return shlex.join(words)

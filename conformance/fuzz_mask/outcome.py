@@ -1,0 +1,133 @@
+"""What fuzzing a class came to, as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from conformance.report import environment
+
+SCHEMA = 1
+
+Severity = Literal["required", "advice"]
+Status = Literal["conforms", "violates", "not tried", "n/a"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that the class should do otherwise, with the smallest masks that show it.
+
+    Attributes:
+      severity: ``required`` if a result is wrong or something fails, ``advice`` if only time or convenience is lost.
+      clause: id of the clause ("" where the specification has none).
+      check: what found it.
+      kind: ``value`` or ``crash``.
+      calls: Python that makes the masks, one line each.
+      lines: problem and pictures, ready to print.
+      where, expected, actual: the difference.
+      detail: how much differs, or the end of the traceback.
+      again: the command that judges these masks alone ("" if there is none).
+    """
+
+    severity: Severity
+    clause: str
+    check: str
+    kind: str
+    calls: tuple[str, ...]
+    lines: tuple[str, ...]
+    where: str
+    expected: str
+    actual: str
+    detail: str = ""
+    again: str = ""
+
+
+@dataclass
+class Stage:
+    """One part of the judgement.
+
+    Attributes:
+      title: for the table.
+      status: the verdict.
+      reason: why it was not tried.
+      cases: masks, pairs or problems that were tried.
+      clauses: verdict of every clause that was judged.
+      seconds: wall time.
+    """
+
+    title: str
+    status: Status = "not tried"
+    reason: str = ""
+    cases: int = 0
+    clauses: dict[str, Status] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def counts(self) -> Counter[str]:
+        """Clauses by verdict."""
+        return Counter(self.clauses.values())
+
+
+@dataclass
+class FuzzRun:
+    """Everything that was found out about a class.
+
+    Attributes:
+      target: the class, as on the command line.
+      implementation, version: what its masks were given to.
+      profile, seed: how much was tried.
+      command: what repeats the run.
+      oracle: the predicate of its author ("" if none was given).
+      stages: by name, in order.
+      faults: in order of the stages.
+      elsewhere: what went wrong without any fault of the class, one line each.
+      notes: what a reader should know, one line each.
+      made, refused: masks that were made, calls that the constructor refused.
+      reasons: messages of refusals with their numbers, the most frequent first.
+      errors: failures of the judgement itself.
+      complete: False after an interruption.
+      seconds: wall time.
+    """
+
+    target: str
+    implementation: str
+    version: str
+    profile: str
+    seed: int
+    command: str
+    oracle: str = ""
+    stages: dict[str, Stage] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    made: int = 0
+    refused: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    complete: bool = True
+    seconds: float = 0.0
+
+    def of(self, severity: Severity) -> list[Fault]:
+        """The faults of a severity."""
+        return [fault for fault in self.faults if fault.severity == severity]
+
+    @property
+    def exit_code(self) -> int:
+        """0 conforms, 1 a required problem, 2 not judged completely."""
+        if self.errors or not self.complete:
+            return 2
+        return 1 if self.of("required") else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        data = asdict(self)
+        data["seconds"] = round(self.seconds, 3)
+        for stage in data["stages"].values():
+            stage["seconds"] = round(stage["seconds"], 3)
+        return {
+            "schema": SCHEMA,
+            "kind": "fuzz-mask",
+            **data,
+            "environment": environment(),
+            "exit_code": self.exit_code,
+        }

@@ -1,0 +1,287 @@
+"""Judges a class: itself first, then what an implementation makes of its masks."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance import expectation
+from conformance.adapters.user_masks import as_library_mask
+from conformance.fuzz_mask import contract, functions, identity
+from conformance.fuzz_mask.case import Case, Judge
+from conformance.fuzz_mask.compiled import Elsewhere, judges_of
+from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
+from conformance.fuzz_mask.given import ATTRIBUTE, FORMS
+from conformance.fuzz_mask.hunt import Hunt, hunt
+from conformance.fuzz_mask.load import LoadError
+from conformance.fuzz_mask.outcome import FuzzRun, Stage, Status
+from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
+from conformance.fuzz_mask.settings import small_settings
+from conformance.fuzz_mask.source import Source
+from conformance.subject import Subject
+
+#: The judge that builds kernels.
+IN_KERNEL = "check_function_inside_a_kernel"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried, in masks, pairs or problems.
+
+    Attributes:
+      masks: for the class itself, and as many pairs.
+      functions: for mask functions inside kernels.
+      compiled: for compiled arrays.
+      kernels: for the steps of kernels.
+      attention: for attention and gradients.
+      shrinks: further ones for every finding that takes no kernel.
+      heavy_shrinks: further ones for the others.
+    """
+
+    masks: int
+    functions: int
+    compiled: int
+    kernels: int
+    attention: int
+    shrinks: int
+    heavy_shrinks: int
+
+
+EFFORTS: dict[str, Effort] = {
+    "quick": Effort(150, 8, 60, 6, 4, 300, 15),
+    "ci": Effort(600, 24, 300, 24, 12, 600, 40),
+    "deep": Effort(5000, 100, 3000, 100, 40, 2000, 100),
+}
+
+STAGES = {
+    "class": "the class itself",
+    "compiled": "compiled arrays",
+    "kernels": "steps of the kernels",
+    "attention": "attention and gradients",
+}
+
+
+@st.composite
+def cases(draw: st.DrawFn, source: Source) -> Case:
+    """Masks of any small shape."""
+    arguments, mask = draw(source.masks(draw(small_settings())))
+    return Case(mask, arguments, source)
+
+
+class Fuzzing:
+    """The judgement of one class, stage by stage.
+
+    Args:
+      run: receives everything.
+      source: of the masks.
+      subject: the implementation that they are given to.
+      oracle: the predicate of the author, and what it is called; None without.
+      keep_going: try later stages although an earlier one found something.
+      say: is told what is being done.
+    """
+
+    def __init__(
+        self,
+        run: FuzzRun,
+        source: Source,
+        subject: Subject,
+        oracle: tuple[Any, str] | None = None,
+        *,
+        keep_going: bool = False,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.run = run
+        self.source = source
+        self.subject = subject
+        self.oracle = oracle
+        self.keep_going = keep_going
+        self.say = say
+        self.effort = EFFORTS[run.profile]
+        self.elsewhere = Elsewhere()
+        self.square: set[bool] = set()
+        self.unseeing: Case | None = None
+        self.given_as: set[str] = set()
+
+    def execute(self) -> None:
+        """Runs all stages.
+
+        Raises:
+          LoadError: no mask could be made at all.
+        """
+        start = time.perf_counter()
+        self.run.stages = {name: Stage(title) for name, title in STAGES.items()}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._stage("class", self._judge_class)
+                for name in ("compiled", "kernels", "attention"):
+                    self._stage(name, lambda stage, name=name: self._judge_compiled(name, stage))  # type: ignore[misc]
+        except KeyboardInterrupt:
+            self.run.complete = False
+        self._finish()
+        self.run.seconds = time.perf_counter() - start
+
+    def _stage(self, name: str, judge: Callable[[Stage], None]) -> None:
+        stage = self.run.stages[name]
+        if self.run.of("required") and not self.keep_going:
+            stage.reason = "something above is wrong"
+            return
+        self.say(stage.title)
+        start = time.perf_counter()
+        judge(stage)
+        stage.seconds = time.perf_counter() - start
+
+    def _judge_class(self, stage: Stage) -> None:
+        effort = self.effort
+        judges = contract.JUDGES | functions.JUDGES | identity.JUDGES
+        if self.oracle is not None:
+            declared = contract.oracle_judge(*self.oracle)
+            judges = judges | {declared.name: declared}
+        light = [name for name in judges if name != IN_KERNEL]
+        noted = cases(self.source).map(self._noted)
+        self._hunt(stage, noted, judges, light, effort.masks, effort.shrinks)
+        if not self.source.counts.made:
+            raise LoadError(self._nothing_made())
+        self._hunt(stage, noted, judges, [IN_KERNEL], effort.functions, effort.heavy_shrinks)
+        pairs = identity.pairs(self.source)
+        self._hunt(
+            stage, pairs, identity.PAIR_JUDGES, identity.PAIR_JUDGES, effort.masks, effort.shrinks
+        )
+        for raised in self.source.counts.raised.values():
+            self.run.faults.append(fault_of_constructor(raised, self.source, self.run.command))
+        _settle(stage)
+
+    def _noted(self, case: Case) -> Case:
+        """Remembers what a reader should know about the masks that were tried."""
+        try:
+            shape, whole = case.shape, case.whole
+        except Exception:
+            return case
+        self.square.add(shape[0] == shape[1])
+        smaller = self.unseeing is None or case.size < self.unseeing.size
+        if smaller and not whole.any(axis=1).all():
+            self.unseeing = case
+        return case
+
+    def _given(self, case: ProblemCase) -> ProblemCase:
+        """Remembers how the implementation is given masks of the class."""
+        if not self.given_as and self.subject.description.offers("masks"):
+            plain = case.problem.but(masks=case.masks[:1])
+            try:
+                kind = type(self.subject.adapter.prepare(plain).mask(0))
+            except Exception:
+                return case
+            if kind.__module__ == as_library_mask.__module__:
+                name = self.run.implementation
+                self.given_as.add(f"not a mask of {name}, so it is given to {name} in a wrapper")
+        return case
+
+    def _judge_compiled(self, name: str, stage: Stage) -> None:
+        subject, effort = self.subject, self.effort
+        deviations = expectation.load(subject.description)
+        judges = judges_of(name, subject, deviations, self.elsewhere)
+        if not judges:
+            stage.status, stage.reason = "n/a", f"{self.run.implementation} does not declare it"
+            return
+        description = subject.description
+        if name == "attention":
+            problems = numeric_problems(self.source, description)
+        else:
+            problems = compiler_problems(self.source, description, name == "kernels")
+        problems = problems.map(self._given)
+        examples = getattr(effort, name)
+        shrinks = effort.shrinks if name == "compiled" else effort.heavy_shrinks
+        self._hunt(stage, problems, judges, judges, examples, shrinks)
+        if not stage.cases:
+            block_q, block_kv = description.kernel_block_multiples
+            stage.status = "n/a"
+            stage.reason = (
+                f"no mask whose lengths are multiples of {block_q} and {block_kv} was made: write the strategy as a "
+                "function of the shape"
+            )
+        _settle(stage)
+
+    def _hunt(
+        self,
+        stage: Stage,
+        drawn: st.SearchStrategy[Any],
+        judges: Mapping[str, Judge],
+        wanted: Any,
+        examples: int,
+        shrinks: int,
+    ) -> Hunt:
+        seed = self.run.seed
+        done = hunt(drawn, judges, wanted, examples=examples, shrinks=shrinks, seed=seed)
+        stage.cases += max(done.judged.values(), default=0)
+        for name in done.judged:
+            if judges[name].clause:
+                stage.clauses.setdefault(judges[name].clause, "conforms")
+        for found in done.found:
+            self.run.faults.append(fault_of(found, self.source, self.run.command))
+            if found.kind != "advice" and found.judge.clause:
+                stage.clauses[found.judge.clause] = "violates"
+            elif found.kind != "advice":
+                stage.status = "violates"
+        return done
+
+    def _nothing_made(self) -> str:
+        counts = self.source.counts
+        name = self.source.name
+        if counts.raised:
+            raised = min(counts.raised.values(), key=lambda r: len(self.source.text(r.arguments)))
+            text = self.source.trace(raised.error)
+            return f"{name} cannot be made: {self.source.text(raised.arguments)} fails:\n{text}"
+        reasons = "".join(f"\n  {n} times, such as: {text}" for text, n in counts.reasons().items())
+        return (
+            f"{name} refused all {counts.discarded} combinations of arguments that were tried:{reasons}\n"
+            f"pass --strategy path.py:name, or an attribute {ATTRIBUTE!r} of the class: {FORMS}"
+        )
+
+    def _finish(self) -> None:
+        run, counts = self.run, self.source.counts
+        run.made, run.refused = counts.made, counts.discarded
+        run.reasons = counts.reasons()
+        run.elsewhere += [
+            f"{found.clause}: {id} ({found.where})" for id, found in self.elsewhere.known.items()
+        ]
+        run.elsewhere += [
+            f"{found.clause} ({name}): {found.where}: expected {found.expected}, got {found.actual}"
+            for name, found in self.elsewhere.shared.items()
+        ]
+        if counts.made:
+            run.notes += self._notes()
+
+    def _notes(self) -> list[str]:
+        source, description = self.source, self.subject.description
+        notes = list(self.given_as)
+        if self.oracle is None:
+            notes.append(
+                "values were judged for consistency only, not for what they should mean: pass "
+                "--oracle path.py:function(q_ids, kv_ids, **parameters)"
+            )
+        if source.left_at_default:
+            names = ", ".join(source.left_at_default)
+            notes.append(f"left at their defaults, since no values follow from them: {names}")
+        if self.square == {True} and not source.calls:
+            notes.append("only square masks were accepted, so nothing is known of others")
+        if self.unseeing is not None:
+            what = (
+                f"{description.name} makes them zero"
+                if description.offers("empty_rows:zero")
+                else f"{description.name} leaves their output undefined"
+            )
+            notes.append(f"some rows see nothing, as in {self.unseeing.expr.text}: {what}")
+        return notes
+
+
+def _settle(stage: Stage) -> None:
+    """The verdict of a stage that was tried."""
+    wrong = stage.status == "violates" or "violates" in stage.clauses.values()
+    verdict: Status = "violates" if wrong else "conforms"
+    if stage.status != "n/a":
+        stage.status = verdict

@@ -1,0 +1,122 @@
+"""The report of a fuzzed class in the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich.console import Console
+from rich.table import Table
+
+from conformance.causes import clause_ranges
+from conformance.fuzz_mask.outcome import Fault, FuzzRun
+from spec import all_clauses
+
+STYLES = {"conforms": "green", "violates": "bold red", "not tried": "yellow", "n/a": "dim"}
+COLUMNS = ("verdict", "clauses hold", "violated", "tried", "seconds")
+
+#: Faults of one stage that are printed whole, where one cause shows in many clauses.
+WHOLE = 8
+
+
+def fault_text(fault: Fault) -> str:
+    """One fault: clause, masks, difference, how to see it again."""
+    word = {"required": "violates", "advice": "advice"}[fault.severity]
+    if fault.severity == "required" and fault.kind == "crash":
+        word = "fails"
+    title = "declared meaning" if fault.check == "check_declared_meaning" else fault.check
+    out = [f"{title}: {word}"]
+    if fault.clause:
+        rule = all_clauses()[fault.clause]
+        out = [f"{fault.clause} — {rule.title}: {word} ({fault.check})"]
+        out += textwrap.wrap(rule.sentence, 96, initial_indent="  ", subsequent_indent="  ")
+    names = ("first", "second") if len(fault.calls) == 2 else ("mask",) * len(fault.calls)
+    out += [f"  {name + ':':<9} {call}" for name, call in zip(names, fault.calls, strict=True)]
+    out += ["  " + line for line in fault.lines]
+    for name, value in (
+        ("where", fault.where),
+        ("expected", fault.expected),
+        ("actual", fault.actual),
+    ):
+        first, *rest = value.split("\n")
+        out += [f"  {name + ':':<9} {first}", *(" " * 12 + line for line in rest)]
+    out += [" " * 12 + line.rstrip() for line in fault.detail.split("\n") if fault.detail]
+    if fault.again:
+        out.append(f"  again:    {fault.again}")
+    return "\n".join(out)
+
+
+def print_run(run: FuzzRun, console: Console) -> None:
+    """Prints what is wrong, advice, notes, the table of stages and the verdict."""
+    required = run.of("required")
+    for fault in required[:WHOLE]:
+        console.print()
+        console.print(fault_text(fault), markup=False, highlight=False, soft_wrap=True)
+    more = [fault.clause for fault in required[WHOLE:] if fault.clause]
+    if more:
+        console.print(f"\nalso violated: {clause_ranges(sorted(set(more), key=_order))}")
+    for fault in run.of("advice"):
+        console.print()
+        text = fault_text(fault)
+        console.print(text, markup=False, highlight=False, soft_wrap=True, style="yellow")
+    if run.elsewhere:
+        console.print(f"\nno fault of the class, but of {run.implementation} {run.version}:")
+        for line in run.elsewhere:
+            _print_item(line, console)
+    console.print()
+    console.print(stage_table(run))
+    for line in run.notes:
+        _print_item(line, console)
+    for error in run.errors:
+        console.print("error:", error, style="magenta", markup=False)
+    print_summary(run, console)
+
+
+def _order(clause_id: str) -> int:
+    return list(all_clauses()).index(clause_id)
+
+
+def _print_item(line: str, console: Console) -> None:
+    for part in textwrap.wrap(line, 104, initial_indent="- ", subsequent_indent="  "):
+        console.print(part, markup=False, highlight=False)
+
+
+def stage_table(run: FuzzRun) -> Table:
+    """Stages against verdicts."""
+    title = f"{run.target} on {run.implementation} {run.version}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("what", no_wrap=True)
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column == "verdict" else "right")
+    for stage in run.stages.values():
+        counts = stage.counts()
+        verdict = f"[{STYLES[stage.status]}]{stage.status}[/]"
+        if stage.reason:
+            verdict += f": {stage.reason}"
+        figures = (counts["conforms"], counts["violates"], stage.cases)
+        cells = [str(n) if n else "[dim]·[/]" for n in figures]
+        table.add_row(stage.title, verdict, *cells, f"{stage.seconds:.1f}")
+    return table
+
+
+def print_summary(run: FuzzRun, console: Console) -> None:
+    """The last lines: how much was tried, what the constructor refused, what came out."""
+    console.print(
+        f"{run.made} masks, {run.seconds:.1f} s (profile {run.profile}, seed {run.seed})",
+        highlight=False,
+    )
+    if run.refused:
+        console.print(
+            f"{run.refused} calls were refused by the constructor, most often:", highlight=False
+        )
+        for text, number in run.reasons.items():
+            _print_item(f"{number} times, such as: {text}", console)
+    if not run.complete:
+        console.print("[bold yellow]interrupted: this report is partial[/]")
+    words = {
+        0: "[green]conforms[/]",
+        1: "[bold red]does not conform[/]",
+        2: "[magenta]could not be judged completely[/]",
+    }
+    advice = len(run.of("advice"))
+    more = f", with {advice} piece{'s' if advice > 1 else ''} of advice" if advice else ""
+    console.print(f"{run.target} {words[run.exit_code]}{more}", highlight=False)
