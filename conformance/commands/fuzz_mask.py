@@ -22,8 +22,9 @@ EXAMPLES = """\
   splash-conformance fuzz-mask masks.py:DocumentMask --instance 'DocumentMask((2, 3), ids=[0, 1, 1])'
 """
 
-#: As in `conformance.fuzz_mask.run.EFFORTS`.
+#: As in `conformance.fuzz_mask.run`, whose import takes a while.
 PROFILES = ("quick", "ci", "deep")
+STAGES = ("class", "compiled", "kernels", "attention")
 
 #: Packages whose mask classes tell which implementation a class is for.
 LIBRARIES = {
@@ -68,6 +69,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)"
+    )
+    parser.add_argument(
+        "--stage",
+        action="append",
+        default=[],
+        choices=STAGES,
+        help="judge only this: the class itself, compiled arrays, kernels or attention (repeatable)",
     )
     parser.add_argument(
         "--keep-going",
@@ -128,7 +136,14 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
         oracle=arguments.oracle or "",
     )
     console = console_for()
-    fuzzing = Fuzzing(run, source, subject, oracle, keep_going=arguments.keep_going)
+    fuzzing = Fuzzing(
+        run,
+        source,
+        subject,
+        oracle,
+        stages=arguments.stage or STAGES,
+        keep_going=arguments.keep_going,
+    )
     if console.is_terminal:
         with console.status("") as status:
             fuzzing.say = lambda text: status.update(f"judging {text}")

@@ -254,7 +254,7 @@ _ARRAY_LIKE: set[Any] = set(typing.get_args(ArrayLike)) or {ArrayLike}
 
 def _is_array(annotation: Any) -> bool:
     """Whether an annotation is that of an array: of NumPy, of JAX, or what can be made into one."""
-    if annotation is ArrayLike or set(typing.get_args(annotation)) == _ARRAY_LIKE:
+    if annotation == ArrayLike:
         return True
     kind = typing.get_origin(annotation) or annotation
     if kind is NDArray or typing.get_origin(kind) is np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from conformance.fuzz_mask.case import Advice, Case, Judge, Judges, expect_same
+from conformance.fuzz_mask.load import short
 from conformance.subject import Crash
 from conformance.violation import Violation
 
@@ -49,6 +50,17 @@ def check_booleans(case: Case) -> None:
             raise Violation(where, "bool", found.dtype)
 
 
+@JUDGES.judge("MASK-17", *READABLE)
+def check_reading_again(case: Case) -> None:
+    """The whole again, after parts of it."""
+    q_len, kv_len = case.shape
+    first = case.whole
+    for times in (2, 3):
+        case.read(slice(q_len // 2, q_len), slice(0, 1))
+        again = case.read(slice(0, q_len), slice(0, kv_len))
+        expect_same(f"mask[0:{q_len}, 0:{kv_len}], read {times} times", first, again)
+
+
 def slices(length: int, rng: np.random.Generator) -> Iterator[slice]:
     """Slices of an axis that are not empty, the whole last."""
     if length <= ALL_SLICES_OF:
@@ -62,7 +74,7 @@ def slices(length: int, rng: np.random.Generator) -> Iterator[slice]:
     yield slice(0, length)
 
 
-@JUDGES.judge("MASK-12", *READABLE, "check_booleans")
+@JUDGES.judge("MASK-12", *READABLE, "check_booleans", "check_reading_again")
 def check_slices(case: Case) -> None:
     """Every part equals the same part of the whole."""
     q_len, kv_len = case.shape
@@ -99,7 +111,7 @@ def advised(case: Case, rows: slice, columns: slice, where: str, what: str) -> N
         found = case.read(rows, columns)
         expect_same(where, case.whole[rows, columns], found)
     except Crash as crash:
-        raise Advice(where, what, str(crash)) from crash
+        raise Advice(where, what, short(crash.error)) from crash
     except Violation as wrong:
         raise Advice(wrong.where, wrong.expected, wrong.actual) from wrong
 
@@ -128,17 +140,6 @@ def check_empty_slices(case: Case) -> None:
     ):
         where = f"mask[{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
         advised(case, rows, columns, where, "an empty array")
-
-
-@JUDGES.judge("MASK-17", *READABLE)
-def check_reading_again(case: Case) -> None:
-    """The whole again, after parts of it."""
-    q_len, kv_len = case.shape
-    first = case.whole
-    for times in (2, 3):
-        case.read(slice(q_len // 2, q_len), slice(0, 1))
-        again = case.read(slice(0, q_len), slice(0, kv_len))
-        expect_same(f"mask[0:{q_len}, 0:{kv_len}], read {times} times", first, again)
 
 
 def oracle_judge(oracle: Any, name: str) -> Judge:

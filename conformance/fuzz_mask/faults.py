@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from conformance.fuzz_mask.case import Case, Difference, Pair
 from conformance.fuzz_mask.functions import explain
 from conformance.fuzz_mask.hunt import Found
+from conformance.fuzz_mask.load import own_frames, short
 from conformance.fuzz_mask.outcome import Fault
 from conformance.fuzz_mask.pictures import ROWS, beside, draw
 from conformance.fuzz_mask.problems import ProblemCase
 from conformance.fuzz_mask.source import Raised, Source
-from conformance.subject import Crash, describe_error
+from conformance.subject import Crash
 from conformance.text import problem_lines
 from reference.masks import Bool
 
-#: Lines of a traceback that are shown: those nearest to the error.
-TRACE = 6
+#: Frames of a traceback that are shown.
+FRAMES = 2
 
 
 def fault_of(found: Found, source: Source, command: str) -> Fault:
@@ -67,10 +68,9 @@ def _cases(found: Found) -> list[Case]:
 def _difference(error: Exception, source: Source) -> tuple[str, str, str, str]:
     """Where, expected, actual and detail of an error."""
     if isinstance(error, Crash):
-        trace = source.trace(error.error).split("\n")[1:-1]
         hint = explain(error)
-        shown = [*trace[-TRACE:], *([hint] if hint else [])]
-        return error.phase, "no error", describe_error(error.error), "\n".join(shown)
+        parts = [own_frames(error.error, source.file, FRAMES), f"hint: {hint}" if hint else ""]
+        return error.phase, "no error", short(error.error), "\n".join(filter(None, parts))
     differing = getattr(error, "differing", None)
     count = f"{differing[0]} of {differing[1]} places differ" if differing else ""
     return error.where, error.expected, error.actual, count  # type: ignore[attr-defined]
@@ -111,7 +111,6 @@ def fault_of_constructor(raised: Raised, source: Source, command: str) -> Fault:
     Where the arguments were guessed from annotations it is advice: they may be none that the author had in mind.
     """
     call = source.text(raised.arguments)
-    trace = source.trace(raised.error).split("\n")[1:-1]
     return Fault(
         severity="advice" if source.derived else "required",
         clause="",
@@ -121,7 +120,7 @@ def fault_of_constructor(raised: Raised, source: Source, command: str) -> Fault:
         lines=(),
         where="the constructor",
         expected="a mask, or a ValueError that refuses the arguments",
-        actual=describe_error(raised.error),
-        detail="\n".join(trace[-TRACE:]),
+        actual=short(raised.error),
+        detail=own_frames(raised.error, source.file, FRAMES),
         again=_again(command, (call,)),
     )

@@ -78,7 +78,7 @@ def check_function_is_asked_pair_by_pair(case: Case) -> None:
         expect_same(where, asking.of(case.whole), found)
 
 
-@JUDGES.judge("MASK-19", *AGREES)
+@JUDGES.judge("MASK-19", *AGREES, "check_function_is_asked_pair_by_pair")
 def check_function_inside_a_kernel(case: Case) -> None:
     """Tiles inside a kernel in interpret mode, and instructions of a TPU for it."""
     if case.function is None:
@@ -102,16 +102,16 @@ def _lowers() -> bool:
 @JUDGES.judge("COMPUTE-3", *AGREES)
 def check_rows_that_are_moved(case: Case) -> None:
     """With other positions in ``q_sequence`` the rows are those of these positions."""
-    moved = with_positions(case, case.rng.permutation(case.positions[0]))
-    if moved is None:
-        return
     q_len, kv_len = case.shape
-    q, kv = moved.q_sequence, case.positions[1]
-    where = f"mask[0:{q_len}, 0:{kv_len}] after q_sequence = {q.tolist()}"
-    found = case.call(where, lambda: moved[0:q_len, 0:kv_len])
-    function = moved.mask_function
-    expected = case.call(where, lambda: np.asarray(function(q[:, None], kv[None, :])))
-    expect_same(where, np.broadcast_to(expected, case.shape), found)
+    for q in (case.positions[0][::-1], case.rng.permutation(case.positions[0])):
+        moved = with_positions(case, q)
+        if moved is None:
+            return
+        where = f"mask[0:{q_len}, 0:{kv_len}] after q_sequence = {q.tolist()}"
+        found = case.call(where, lambda moved=moved: moved[0:q_len, 0:kv_len])  # type: ignore[misc]
+        ids = moved.q_sequence[:, None], case.positions[1][None, :]
+        expected = case.call(where, lambda f=moved.mask_function, ids=ids: np.asarray(f(*ids)))  # type: ignore[misc]
+        expect_same(where, np.broadcast_to(expected, case.shape), found)
 
 
 def with_positions(case: Case, positions: Any) -> Any:

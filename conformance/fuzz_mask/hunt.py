@@ -108,6 +108,7 @@ def hunt(
     examples: int,
     shrinks: int,
     seed: int,
+    tiny: st.SearchStrategy[Any] | None = None,
 ) -> Hunt:
     """Tries cases, and makes those in which something is found as small as possible.
 
@@ -118,42 +119,79 @@ def hunt(
       examples: cases to try.
       shrinks: further cases to try for every finding.
       seed: the same seed tries the same cases.
+      tiny: the smallest cases, tried where something was found: a number that is wrong in a large mask is often
+        another one than in a small mask, which shrinking alone does not see.
     """
-    names = list(wanted)
-    result, smallest = Hunt(), dict[tuple[str, Kind], Found]()
-    chosen = _together(names, judges)
+    search = _Search(judges, list(wanted), examples, seed)
+    search.try_cases(cases)
+    if search.smallest and tiny is not None:
+        search.try_cases(tiny, only={name for name, _ in search.smallest})
+    for name, kind in list(search.smallest)[:SHRUNK]:
+        search.shrink(name, kind, shrinks)
+    search.result.found = [found for found, _ in search.smallest.values()]
+    return search.result
 
-    def note(found: list[Found]) -> None:
+
+class _Search:
+    """State of a hunt.
+
+    Attributes:
+      smallest: the smallest case of every judge and kind, and the strategy that it came from.
+      result: what the hunt comes to.
+    """
+
+    def __init__(
+        self, judges: Mapping[str, Judge], wanted: list[str], examples: int, seed: int
+    ) -> None:
+        self.judges = judges
+        self.wanted = wanted
+        self.examples = examples
+        self.seed = seed
+        self.smallest: dict[tuple[str, Kind], tuple[Found, st.SearchStrategy[Any]]] = {}
+        self.result = Hunt()
+
+    def note(self, found: Iterable[Found], cases: st.SearchStrategy[Any]) -> None:
+        """Keeps what is smaller than what was found before."""
         for item in found:
             key = (item.judge.name, item.kind)
-            if key not in smallest or item.case.size < smallest[key].case.size:
-                smallest[key] = item
+            if key not in self.smallest or item.case.size < self.smallest[key][0].case.size:
+                self.smallest[key] = (item, cases)
 
-    def try_case(case: Any) -> None:
-        found, judged = look(chosen, case)
-        result.judged.update(name for name in names if name in judged)
-        note([item for item in found if item.judge.name in names])
+    def try_cases(self, cases: st.SearchStrategy[Any], only: set[str] | None = None) -> None:
+        """Looks at cases, as many as wanted; with some judges only, if something was found already."""
+        names = [name for name in self.wanted if only is None or name in only]
+        chosen = _together(names, self.judges)
 
-    _run(cases, try_case, examples, seed)
-    for name, kind in list(smallest)[:SHRUNK]:
-        few = needed(judges[name], judges)
-        left, failing = examples, False
+        def test(case: Any) -> None:
+            found, judged = look(chosen, case)
+            self.result.judged.update(name for name in names if name in judged)
+            self.note([item for item in found if item.judge.name in names], cases)
 
-        def shrink(case: Any, name: str = name, kind: Kind = kind, few: list[Judge] = few) -> None:
-            nonlocal left, failing
+        _run(cases, test, self.examples, self.seed)
+
+    def shrink(self, name: str, kind: Kind, shrinks: int) -> None:
+        """Finds the smallest case of a judge and kind again, and makes it smaller."""
+        few = needed(self.judges[name], self.judges)
+        first, cases = self.smallest[name, kind]
+        largest, left, failing = first.case.size, self.examples, False
+
+        def test(case: Any) -> None:
+            nonlocal largest, left, failing
             if left <= 0:
                 return
             left -= 1
+            if case.size > largest:
+                return  # what was seen already is smaller
             found = [i for i in look(few, case)[0] if (i.judge.name, i.kind) == (name, kind)]
-            note(found)
             if found:
+                # The last of equal size is what Hypothesis ends with.
+                self.smallest[name, kind] = (found[0], cases)
+                largest = case.size
                 if not failing:
                     failing, left = True, shrinks
                 raise _Hit
 
-        _run(cases, shrink, examples, seed)
-    result.found = list(smallest.values())
-    return result
+        _run(cases, test, self.examples, self.seed)
 
 
 def _together(names: list[str], judges: Mapping[str, Judge]) -> list[Judge]:

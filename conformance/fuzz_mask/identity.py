@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from conformance.fuzz_mask.case import Advice, Case, Judges, Pair, expect_same
 from conformance.fuzz_mask.contract import READABLE
 from conformance.fuzz_mask.functions import with_positions
-from conformance.fuzz_mask.settings import small_settings
+from conformance.fuzz_mask.hunt import NotAsked
+from conformance.fuzz_mask.settings import Setting
 from conformance.fuzz_mask.source import Arguments, Source
+from conformance.subject import Crash
 from conformance.violation import Violation
 
 JUDGES = Judges()
@@ -99,6 +101,13 @@ def check_masks_with_moved_rows(case: Case) -> None:
 def check_different_masks(pair: Pair) -> None:
     """Two masks that differ in shape or in an entry are not equal, whichever is asked."""
     first, second = pair.first, pair.second
+    if first.expr == second.expr:
+        raise NotAsked
+    try:
+        for case in (first, second):
+            check_equal_masks(case)
+    except (Violation, Crash):
+        raise NotAsked from None  # which is about one mask already
     if first.shape == second.shape and np.array_equal(first.whole, second.whole):
         return
     differ = f", which differ in {' and '.join(pair.differ)}" if pair.differ else ""
@@ -112,11 +121,11 @@ def check_different_masks(pair: Pair) -> None:
 
 
 @st.composite
-def pairs(draw: st.DrawFn, source: Source) -> Pair:
+def pairs(draw: st.DrawFn, source: Source, settings: st.SearchStrategy[Setting]) -> Pair:
     """Two masks that differ in one parameter, in their shapes, or in everything."""
-    setting = draw(small_settings())
+    setting = draw(settings)
     first, mask = draw(source.masks(setting))
-    second = draw(source.arguments(draw(st.one_of(st.just(setting), small_settings()))))
+    second = draw(source.arguments(draw(st.one_of(st.just(setting), settings))))
     names = list(dict.fromkeys([*first.values, *second.values]))
     candidates = [second]
     if names and not source.calls:
@@ -125,8 +134,9 @@ def pairs(draw: st.DrawFn, source: Source) -> Pair:
     for candidate in candidates:
         other = source.mask_or_none(candidate)
         if other is not None:
-            cases = Case(mask, first, source), Case(other, candidate, source)
-            return Pair(*cases, _differing(source, first, candidate))
+            cases = [Case(mask, first, source), Case(other, candidate, source)]
+            small, large = sorted(cases, key=lambda case: case.size)
+            return Pair(small, large, _differing(source, first, candidate))
     hypothesis.reject()
 
 

@@ -23,6 +23,21 @@ def own_trace(error: BaseException, file: str) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
 
 
+def own_frames(error: BaseException, file: str, most: int) -> str:
+    """The last frames of an error inside a file of the user, or else inside of what it called; none of this suite."""
+    suite = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = [frame for frame in frames if not frame.filename.startswith(suite)]
+    own = [frame for frame in foreign if frame.filename == file]
+    return "".join(traceback.format_list((own or foreign)[-most:])).rstrip()
+
+
+def short(error: BaseException) -> str:
+    """Type and first line of an error."""
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text[:240]}" if text else f"a bare {type(error).__name__}"
+
+
 class Loader:
     """Imports files and modules, each once."""
 

@@ -10,6 +10,8 @@ from conformance.report import environment
 
 SCHEMA = 1
 
+NOT_ASKED_FOR = "not asked for"
+
 Severity = Literal["required", "advice"]
 Status = Literal["conforms", "violates", "not tried", "n/a"]
 

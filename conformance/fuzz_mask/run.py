@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,11 @@ from conformance.fuzz_mask import contract, functions, identity
 from conformance.fuzz_mask.case import Case, Judge
 from conformance.fuzz_mask.compiled import Elsewhere, judges_of
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
-from conformance.fuzz_mask.given import ATTRIBUTE, FORMS
-from conformance.fuzz_mask.hunt import Hunt, hunt
-from conformance.fuzz_mask.load import LoadError
-from conformance.fuzz_mask.outcome import FuzzRun, Stage, Status
+from conformance.fuzz_mask.hunt import hunt
+from conformance.fuzz_mask.load import LoadError, own_trace
+from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
-from conformance.fuzz_mask.settings import small_settings
+from conformance.fuzz_mask.settings import Setting, small_settings, tiny_settings
 from conformance.fuzz_mask.source import Source
 from conformance.subject import Subject
 
@@ -67,9 +66,9 @@ STAGES = {
 
 
 @st.composite
-def cases(draw: st.DrawFn, source: Source) -> Case:
-    """Masks of any small shape."""
-    arguments, mask = draw(source.masks(draw(small_settings())))
+def cases(draw: st.DrawFn, source: Source, settings: st.SearchStrategy[Setting]) -> Case:
+    """Masks for some settings."""
+    arguments, mask = draw(source.masks(draw(settings)))
     return Case(mask, arguments, source)
 
 
@@ -81,6 +80,8 @@ class Fuzzing:
       source: of the masks.
       subject: the implementation that they are given to.
       oracle: the predicate of the author, and what it is called; None without.
+      effort: how much is tried; that of the run's profile if None.
+      stages: names of `STAGES` that are run.
       keep_going: try later stages although an earlier one found something.
       say: is told what is being done.
     """
@@ -92,6 +93,8 @@ class Fuzzing:
         subject: Subject,
         oracle: tuple[Any, str] | None = None,
         *,
+        effort: Effort | None = None,
+        stages: Collection[str] = tuple(STAGES),
         keep_going: bool = False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -101,7 +104,8 @@ class Fuzzing:
         self.oracle = oracle
         self.keep_going = keep_going
         self.say = say
-        self.effort = EFFORTS[run.profile]
+        self.effort = effort or EFFORTS[run.profile]
+        self.stages = stages
         self.elsewhere = Elsewhere()
         self.square: set[bool] = set()
         self.unseeing: Case | None = None
@@ -128,6 +132,9 @@ class Fuzzing:
 
     def _stage(self, name: str, judge: Callable[[Stage], None]) -> None:
         stage = self.run.stages[name]
+        if name not in self.stages:
+            stage.reason = NOT_ASKED_FOR
+            return
         if self.run.of("required") and not self.keep_going:
             stage.reason = "something above is wrong"
             return
@@ -143,15 +150,16 @@ class Fuzzing:
             declared = contract.oracle_judge(*self.oracle)
             judges = judges | {declared.name: declared}
         light = [name for name in judges if name != IN_KERNEL]
-        noted = cases(self.source).map(self._noted)
-        self._hunt(stage, noted, judges, light, effort.masks, effort.shrinks)
+        noted = cases(self.source, small_settings()).map(self._noted)
+        tiny = cases(self.source, tiny_settings())
+        self._hunt(stage, noted, judges, light, effort.masks, effort.shrinks, tiny)
         if not self.source.counts.made:
             raise LoadError(self._nothing_made())
-        self._hunt(stage, noted, judges, [IN_KERNEL], effort.functions, effort.heavy_shrinks)
-        pairs = identity.pairs(self.source)
-        self._hunt(
-            stage, pairs, identity.PAIR_JUDGES, identity.PAIR_JUDGES, effort.masks, effort.shrinks
-        )
+        in_kernel = [IN_KERNEL]
+        self._hunt(stage, noted, judges, in_kernel, effort.functions, effort.heavy_shrinks, tiny)
+        pairs, of_pairs = identity.pairs(self.source, small_settings()), identity.PAIR_JUDGES
+        few = identity.pairs(self.source, tiny_settings())
+        self._hunt(stage, pairs, of_pairs, of_pairs, effort.masks, effort.shrinks, few)
         for raised in self.source.counts.raised.values():
             self.run.faults.append(fault_of_constructor(raised, self.source, self.run.command))
         _settle(stage)
@@ -214,9 +222,12 @@ class Fuzzing:
         wanted: Any,
         examples: int,
         shrinks: int,
-    ) -> Hunt:
+        tiny: st.SearchStrategy[Any] | None = None,
+    ) -> None:
+        if examples < 1:
+            return
         seed = self.run.seed
-        done = hunt(drawn, judges, wanted, examples=examples, shrinks=shrinks, seed=seed)
+        done = hunt(drawn, judges, wanted, examples=examples, shrinks=shrinks, seed=seed, tiny=tiny)
         stage.cases += max(done.judged.values(), default=0)
         for name in done.judged:
             if judges[name].clause:
@@ -227,19 +238,18 @@ class Fuzzing:
                 stage.clauses[found.judge.clause] = "violates"
             elif found.kind != "advice":
                 stage.status = "violates"
-        return done
 
     def _nothing_made(self) -> str:
         counts = self.source.counts
         name = self.source.name
         if counts.raised:
             raised = min(counts.raised.values(), key=lambda r: len(self.source.text(r.arguments)))
-            text = self.source.trace(raised.error)
+            text = own_trace(raised.error, self.source.file)
             return f"{name} cannot be made: {self.source.text(raised.arguments)} fails:\n{text}"
         reasons = "".join(f"\n  {n} times, such as: {text}" for text, n in counts.reasons().items())
         return (
             f"{name} refused all {counts.discarded} combinations of arguments that were tried:{reasons}\n"
-            f"pass --strategy path.py:name, or an attribute {ATTRIBUTE!r} of the class: {FORMS}"
+            f"{self.source.advice()}"
         )
 
     def _finish(self) -> None:

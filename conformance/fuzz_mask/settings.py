@@ -38,24 +38,28 @@ class Setting:
         return sorted(near, key=lambda n: (abs(n), n))
 
 
-def _length(blocks: st.SearchStrategy[int]) -> st.SearchStrategy[int]:
-    """A small length, or one on, just before or just after a block edge."""
-    edge = st.builds(lambda n, b, d: max(1, n * b + d), st.integers(1, 4), blocks, _NEXT_TO)
-    large = st.builds(lambda d: KERNEL_BLOCK + d, _NEXT_TO)
-    return st.one_of(st.integers(1, 5), edge, edge, large)
-
-
+_BLOCK = st.sampled_from(SMALL_BLOCKS)
 _NEXT_TO = st.sampled_from((0, -1, 1))
+_EDGE = st.builds(lambda n, b, d: max(1, n * b + d), st.integers(1, 4), _BLOCK, _NEXT_TO)
+
+#: A small length, or one on, just before or just after a block edge.
+_LENGTH = st.one_of(
+    st.integers(1, 5), _EDGE, _EDGE, st.builds(lambda d: KERNEL_BLOCK + d, _NEXT_TO)
+)
 
 
 @st.composite
 def small_settings(draw: st.DrawFn) -> Setting:
     """Masks that are read entry by entry: any shape. Every second one or so is square."""
-    blocks = st.sampled_from(SMALL_BLOCKS)
-    square = draw(st.booleans())
-    q_len = draw(_length(blocks))
-    kv_len = q_len if square else draw(_length(blocks))
-    return Setting(q_len, kv_len, draw(blocks), draw(blocks))
+    q_len, kv_len, square = draw(_LENGTH), draw(_LENGTH), draw(st.booleans())
+    return Setting(q_len, q_len if square else kv_len, draw(_BLOCK), draw(_BLOCK))
+
+
+@st.composite
+def tiny_settings(draw: st.DrawFn) -> Setting:
+    """The smallest masks."""
+    length, block = st.integers(1, 3), st.integers(1, 2)
+    return Setting(draw(length), draw(length), draw(block), draw(block))
 
 
 @st.composite

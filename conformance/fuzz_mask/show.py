@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.causes import clause_ranges
-from conformance.fuzz_mask.outcome import Fault, FuzzRun
+from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, Fault, FuzzRun
 from spec import all_clauses
 
 STYLES = {"conforms": "green", "violates": "bold red", "not tried": "yellow", "n/a": "dim"}
@@ -88,6 +88,8 @@ def stage_table(run: FuzzRun) -> Table:
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "verdict" else "right")
     for stage in run.stages.values():
+        if stage.reason == NOT_ASKED_FOR:
+            continue
         counts = stage.counts()
         verdict = f"[{STYLES[stage.status]}]{stage.status}[/]"
         if stage.reason:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from conformance.fuzz_mask.annotations import Parameter, Underivable, parameters_of
 from conformance.fuzz_mask.given import ATTRIBUTE, FORMS, called, normal, signature_of
 from conformance.fuzz_mask.literals import literal
-from conformance.fuzz_mask.load import LoadError, own_trace
+from conformance.fuzz_mask.load import LoadError
 from conformance.fuzz_mask.settings import Setting
 from conformance.user_mask import UserMask
 
@@ -149,8 +149,7 @@ class Source:
             return parameters_of(self.make, given)
         except Underivable as error:
             raise LoadError(
-                f"{self.name}: no values follow from the parameter {error}; give it a default, "
-                f"or pass --strategy path.py:name (or an attribute {ATTRIBUTE!r} of the class): {FORMS}"
+                f"{self.name}: no values follow from the parameter {error}; give it a default, or {self.advice()}"
             ) from None
 
     def arguments(self, setting: Setting) -> st.SearchStrategy[Arguments]:
@@ -282,9 +281,26 @@ class Source:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def trace(self, error: BaseException) -> str:
-        """The traceback of an error from the user's file on."""
-        return own_trace(error, getattr(self.module, "__file__", None) or "")
+    @property
+    def file(self) -> str:
+        """The file of the class."""
+        return getattr(self.module, "__file__", None) or ""
+
+    def advice(self) -> str:
+        """How to pass a strategy."""
+        return (
+            f"pass --strategy path.py:name or an attribute {ATTRIBUTE!r} of the class: {FORMS}; for example\n\n"
+            f"{self.example()}"
+        )
+
+    def example(self) -> str:
+        """A strategy for the class, to be filled in."""
+        values = ", ".join(
+            f'"{name}": {"st.just(shape)" if name == "shape" else "st.…"}'
+            for name, parameter in self.signature.parameters.items()
+            if parameter.default is parameter.empty
+        )
+        return f"def strategy(shape):\n    return st.fixed_dictionaries({{{values}}})"
 
 
 def _copy(value: Any) -> Any:
