@@ -160,6 +160,19 @@ def test_options_of_the_plugin_exist(pytestconfig: pytest.Config) -> None:
     assert set(re.findall(r"--splash[\w-]+", line)) <= known
 
 
+def test_the_mask_class_is_judged_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "masks.py").write_text(python_block("# masks.py"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (command,) = [words for words in commands() if words[1:2] == ["masks.py:PrefixMask"]]
+    assert cli.main([*command, "--stage", "class", "--impl", "reference"]) == 1
+    found = capsys.readouterr().out.replace(" --impl reference", "")
+    (example,) = (body for _, body in BLOCKS if body.startswith("MASK-12 — "))
+    assert found.strip().startswith(example.strip())
+    assert "with 2 pieces of advice" in found
+
+
 def test_the_strategies_example_runs() -> None:
     drawn: list[Problem] = []
     code = python_block("from hypothesis import given").replace(": ...", ": drawn.append(problem)")

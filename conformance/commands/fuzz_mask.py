@@ -9,7 +9,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conformance.commands.common import fail
+from conformance.commands.common import add_output_options, check_targets, detail_of, fail
+from conformance.shipped import DEFAULT_IMPL
 
 if TYPE_CHECKING:
     from conformance.fuzz_mask.load import Loader
@@ -44,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--impl",
         metavar="IMPL",
-        help="what its masks are given to (default: the library whose Mask it extends, else pallas_impl)",
+        help=f"what its masks are given to (default: the library whose Mask it extends, else {DEFAULT_IMPL})",
     )
     parser.add_argument(
         "--strategy",
@@ -83,6 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="give masks to the implementation although the class itself is wrong",
     )
     parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
+    add_output_options(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -91,10 +93,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from conformance.fuzz_mask.contract import OracleError
     from conformance.fuzz_mask.load import Loader, LoadError
 
-    path = arguments.json
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        return fail(f"--json {path}: must be a file in a folder that exists")
     loader = Loader()
+    try:
+        check_targets({"--json": arguments.json})
+    except ValueError as error:
+        return fail(str(error))
     try:
         return _judge(arguments, loader)
     except (LoadError, AdapterError) as error:
@@ -135,7 +138,7 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
         command=_command(arguments),
         oracle=arguments.oracle or "",
     )
-    console = console_for()
+    console = console_for(color=not arguments.no_color)
     fuzzing = Fuzzing(
         run,
         source,
@@ -150,7 +153,7 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
             fuzzing.execute()
     else:
         fuzzing.execute()
-    print_run(run, console)
+    print_run(run, console, detail_of(arguments))
     if arguments.json:
         text = json.dumps(run.to_json(), indent=1) + "\n"
         arguments.json.write_text(text, encoding="utf-8")
@@ -174,7 +177,7 @@ def implementation_of(make: Any) -> str:
         for name, package in LIBRARIES.items():
             if base.__module__ == package or base.__module__.startswith(f"{package}."):
                 return name
-    return "pallas_impl"
+    return DEFAULT_IMPL
 
 
 def _command(arguments: argparse.Namespace) -> str:

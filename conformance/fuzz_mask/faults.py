@@ -14,7 +14,7 @@ from conformance.fuzz_mask.pictures import ROWS, beside, draw
 from conformance.fuzz_mask.problems import ProblemCase
 from conformance.fuzz_mask.source import Raised, Source
 from conformance.subject import Crash
-from conformance.text import problem_lines
+from conformance.text import block_map, problem_facts
 from reference.masks import Bool
 
 #: Frames of a traceback that are shown.
@@ -53,7 +53,7 @@ def fault_of(found: Found, source: Source, command: str) -> Fault:
 
 def _problem(case: ProblemCase) -> list[str]:
     """Sizes and pictures of a problem; its masks only where they are more than that of the class."""
-    sizes, masks, *rest = problem_lines(case.problem)
+    sizes, masks, *rest = problem_facts(case.problem) + block_map(case.problem)
     plain = case.problem.masks == case.masks
     entries = draw(case.masks[0].whole) if plain and case.problem.q_len <= ROWS else []
     return [sizes, *([] if plain else [masks]), *rest, *entries]

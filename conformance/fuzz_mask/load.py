@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from conformance.suggest import did_you_mean
+
 
 class LoadError(Exception):
     """What is named cannot be had; the message says why and ends with the user's own traceback, if any."""
@@ -63,7 +65,7 @@ class Loader:
         found: Any = module
         for part in name.split("."):
             if not hasattr(found, part):
-                raise LoadError(f"{option} {reference}: no {name!r}{_offer(module, source)}")
+                raise LoadError(f"{option} {reference}: no {name!r}{_offer(module, source, name)}")
             found = getattr(found, part)
         return found, module
 
@@ -116,11 +118,12 @@ def _module(source: str) -> ModuleType:
         sys.path.remove("")
 
 
-def _offer(module: ModuleType, source: str) -> str:
-    """The names that a module defines itself, for an error."""
+def _offer(module: ModuleType, source: str, name: str) -> str:
+    """The names that a module defines itself, and the one that may have been meant, for an error."""
     own = [
-        name
-        for name, value in vars(module).items()
+        own_name
+        for own_name, value in vars(module).items()
         if callable(value) and getattr(value, "__module__", None) == module.__name__
     ]
-    return f" in {source}; it has {', '.join(own)}" if own else f" in {source}"
+    meant = did_you_mean(name, own) or (f"; it has {', '.join(own)}" if own else "")
+    return f" in {source}{meant}"

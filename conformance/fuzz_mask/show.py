@@ -9,6 +9,8 @@ from rich.table import Table
 
 from conformance.causes import clause_ranges
 from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, Fault, FuzzRun
+from conformance.summary import plural
+from conformance.terminal import Detail
 from spec import all_clauses
 
 STYLES = {"conforms": "green", "violates": "bold red", "not tried": "yellow", "n/a": "dim"}
@@ -45,15 +47,31 @@ def fault_text(fault: Fault) -> str:
     return "\n".join(out)
 
 
-def print_run(run: FuzzRun, console: Console) -> None:
-    """Prints what is wrong, advice, notes, the table of stages and the verdict."""
+def print_run(run: FuzzRun, console: Console, detail: Detail = "normal") -> None:
+    """Prints what is wrong, advice, notes, the table of stages and the verdict.
+
+    Args:
+      run: what was found out.
+      console: where.
+      detail: ``quiet`` leaves out all but what is wrong and the verdict, ``verbose`` shortens nothing.
+    """
     required = run.of("required")
-    for fault in required[:WHOLE]:
+    whole = len(required) if detail == "verbose" else WHOLE
+    for fault in required[:whole]:
         console.print()
         console.print(fault_text(fault), markup=False, highlight=False, soft_wrap=True)
-    more = [fault.clause for fault in required[WHOLE:] if fault.clause]
+    more = [fault.clause for fault in required[whole:] if fault.clause]
     if more:
         console.print(f"\nalso violated: {clause_ranges(sorted(set(more), key=_order))}")
+    if detail != "quiet":
+        _print_rest(run, console)
+    for error in run.errors:
+        console.print("error:", error, style="magenta", markup=False)
+    print_verdict(run, console)
+
+
+def _print_rest(run: FuzzRun, console: Console) -> None:
+    """What is not wrong, and how much was tried."""
     for fault in run.of("advice"):
         console.print()
         text = fault_text(fault)
@@ -66,9 +84,7 @@ def print_run(run: FuzzRun, console: Console) -> None:
     console.print(stage_table(run))
     for line in run.notes:
         _print_item(line, console)
-    for error in run.errors:
-        console.print("error:", error, style="magenta", markup=False)
-    print_summary(run, console)
+    print_tried(run, console)
 
 
 def _order(clause_id: str) -> int:
@@ -100,8 +116,8 @@ def stage_table(run: FuzzRun) -> Table:
     return table
 
 
-def print_summary(run: FuzzRun, console: Console) -> None:
-    """The last lines: how much was tried, what the constructor refused, what came out."""
+def print_tried(run: FuzzRun, console: Console) -> None:
+    """How much was tried, and what the constructor refused."""
     console.print(
         f"{run.made} masks, {run.seconds:.1f} s (profile {run.profile}, seed {run.seed})",
         highlight=False,
@@ -112,6 +128,10 @@ def print_summary(run: FuzzRun, console: Console) -> None:
         )
         for text, number in run.reasons.items():
             _print_item(f"{number} times, such as: {text}", console)
+
+
+def print_verdict(run: FuzzRun, console: Console) -> None:
+    """The last lines."""
     if not run.complete:
         console.print("[bold yellow]interrupted: this report is partial[/]")
     words = {
@@ -120,5 +140,5 @@ def print_summary(run: FuzzRun, console: Console) -> None:
         2: "[magenta]could not be judged completely[/]",
     }
     advice = len(run.of("advice"))
-    more = f", with {advice} piece{'s' if advice > 1 else ''} of advice" if advice else ""
+    more = f", with {plural(advice, 'piece')} of advice" if advice else ""
     console.print(f"{run.target} {words[run.exit_code]}{more}", highlight=False)
