@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 
 from conformance.adapter import Forward, Gradients
-from conformance.checks.check_forward import hidden_keys_changed, is_stored, skip_variants
+from conformance.checks.check_forward_invariance import (
+    hidden_keys_changed,
+    is_stored,
+    skip_variants,
+)
 from conformance.compare import (
     arithmetic_of,
     compare,
