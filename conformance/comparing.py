@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -201,14 +201,18 @@ class Runs:
                 close(subject.adapter)
 
 
-def compare(runs: Runs) -> Comparison:
+def compare(runs: Runs, clauses: Collection[str]) -> Comparison:
     """Runs everything and explains the differences.
+
+    Args:
+      runs: the sides.
+      clauses: only these; all if empty.
 
     Raises:
       ReportError, AdapterError, ExpectationError, JournalError, OSError: see `Runs.columns`.
     """
     columns = runs.columns()
-    comparison = compared(columns, runner.command_line(), runs.complete)
+    comparison = compared(columns, runner.command_line(), runs.complete, clauses)
     try:
         with runs.console.status("trying problems on the others"):
             explain(comparison, runs.attempt if runs.complete else _not_tried)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -151,14 +151,23 @@ class Comparison:
         }
 
 
-def compared(columns: Sequence[Column], command: str, complete: bool) -> Comparison:
-    """The verdicts of several runs side by side, their differences not explained yet."""
+def compared(
+    columns: Sequence[Column], command: str, complete: bool, clauses: Collection[str] = ()
+) -> Comparison:
+    """The verdicts of several runs side by side, their differences not explained yet.
+
+    Args:
+      columns: the runs.
+      command: what repeats the comparison.
+      complete: False after an interruption.
+      clauses: only these; all if empty.
+    """
     label(columns)
     found = [column.run.clause_status() for column in columns]
     verdicts = {
         rule.id: [status.get(rule.id, NOT_RUN) for status in found]
         for rule in all_clauses().values()
-        if any(rule.id in status for status in found)
+        if any(rule.id in status for status in found) and (not clauses or rule.id in clauses)
     }
     whole = complete and all(column.run.complete and column.started for column in columns)
     return Comparison(list(columns), verdicts, command=command, complete=whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -250,6 +251,8 @@ def test_the_command(said: Said) -> None:
     for name, row in later["clauses"].items():
         assert row == [data["clauses"][name][n] for n in order]
     assert "—" not in again.out
+    one = said("compare", *files, "--clause", "LABEL-1").out
+    assert one.rstrip().endswith("no difference in 1 clause")
     everything = said("compare", *files, "--all").out
     assert "not tried in" in everything
     assert "LABEL-1 empty blocks" in everything
@@ -281,6 +284,24 @@ def test_resume_reads_what_is_finished_and_runs_the_rest(said: Said) -> None:
     assert "[2/2] mine.py:Plain 1" in again.err
     other = said(*arguments, "--resume", "--seed", "3")
     assert "read again" not in other.err
+
+
+@pytest.mark.usefixtures("few")
+def test_resume_goes_on_with_the_journal_of_an_interrupted_run(said: Said) -> None:
+    clauses = ("--clause", "CONV-1", "--clause", "DYNAMIC-1")
+    arguments = ("compare", "mine.py:Interrupted", "reference", *clauses, *ONE)
+    first = said(*arguments)
+    assert first.code == 2
+    assert "not run: reference 1" in first.out
+    (journal,) = Path("splash-conformance-compare").glob("*.jsonl")
+    text = journal.read_text()
+    changed = re.sub(r'"examples": \d+', '"examples": 12345', text)
+    assert changed != text
+    journal.write_text(changed)
+    assert said(*arguments, "--resume").code == 2
+    (report,) = Path("splash-conformance-compare").glob("mine*.json")
+    outcomes = json.loads(report.read_text())["outcomes"]
+    assert [(o["clause"], o["examples"]) for o in outcomes] == [("CONV-1", 12345)]
 
 
 @pytest.mark.parametrize(

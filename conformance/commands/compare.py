@@ -119,7 +119,7 @@ def execute(arguments: argparse.Namespace) -> int:
         progress.quiet = arguments.quiet
         sides = comparing.sides_of(arguments.impls, request)
         runs = comparing.Runs(sides, arguments.folder, arguments.resume, progress)
-        comparison = comparing.compare(runs)
+        comparison = comparing.compare(runs, arguments.clause)
     except (ValueError, OSError, AdapterError, ExpectationError) as error:
         return fail(str(error))
     console = terminal.console_for(color=not arguments.no_color)
