@@ -284,8 +284,10 @@ def test_light_and_dark(browser: Any, file: Path) -> None:
 
 
 def test_paper_shows_what_is_closed_on_the_screen(browser: Any, file: Path) -> None:
-    with opened(browser, file) as page:
-        page.emulate_media(media="print")
+    with opened(browser, file, color_scheme="dark") as page:
+        page.emulate_media(media="print", color_scheme="dark")
+        ink = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ink == "rgb(255, 255, 255)"  # also where the screen is dark
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert not page.is_visible("nav")
         assert page.is_visible("#deviation-1 .inside")
