@@ -97,10 +97,9 @@ class _Body:
         r["dk_acc"][part, :] += dk
 
     def add_dq(self, slot: int, dq: jax.Array) -> None:
-        column, member = self.running.reader.column_member(slot)
-        block = self.shape.block_q
-        at = pl.ds(pl.multiple_of(column * block, block), block)
-        self.refs["dq"][member, at, :] += dq
+        reader, block = self.running.reader, self.shape.block_q
+        at = pl.ds(pl.multiple_of(reader.column(slot) * block, block), block)
+        self.refs["dq"][reader.member, at, :] += dq
 
     def whole(self, slots: Sequence[int], partial: bool) -> None:
         """Slots with the same kind of mask, straight from the matmuls."""
@@ -109,18 +108,18 @@ class _Body:
             tiles = [lg.hide(self.logits(s, part), self.visible(s, part, partial)) for s in slots]
             self.accumulate(slots, tiles, part)
 
-    def mixed(self, count: int, full: Any) -> None:
-        """``count`` slots of which only the label-1 ones are masked, each in its own branch."""
+    def mixed(self, slots: Sequence[int], full: Any) -> None:
+        """Slots of which only the label-1 ones are masked, each in its own branch."""
         r, part = self.refs, slice(0, self.shape.block_kv)
-        for slot in range(count):
+        for slot in slots:
             r["s"][slot] = lg.hide(self.logits(slot, part), self.visible(slot, part, False))
-        for slot in range(count):
+        for slot in slots:
 
             @pl.when((full >> slot) & 1 == 0)
             def _(slot: int = slot) -> None:
                 r["s"][slot] = lg.hide(r["s"][slot], self.visible(slot, part, True))
 
-        self.accumulate(range(count), [r["s"][s] for s in range(count)], part)
+        self.accumulate(slots, [r["s"][s] for s in slots], part)
 
     def finish(self) -> None:
         r = self.refs
@@ -183,11 +182,11 @@ def dkv(
     for s in range(slots):
 
         def q_index(w: Where, s: int = s) -> tuple[Any, ...]:
-            head, column = w.query_head(s)
+            head, column = w.block(s)
             return head, column, 0
 
         def stats_index(w: Where, s: int = s) -> tuple[Any, ...]:
-            head, column = w.query_head(s)
+            head, column = w.block(s)
             return head, 0, column
 
         call.input(f"q{s}", q, (None, block_q, dim), q_index)

@@ -68,18 +68,18 @@ class _Body:
         tiles = [lg.hide(self.logits(s), self.visible(s, partial)) for s in slots]
         self.accumulate(slots, tiles)
 
-    def mixed(self, count: int, full: Any) -> None:
-        """``count`` slots of which only the label-1 ones are masked, each in its own branch."""
+    def mixed(self, slots: Sequence[int], full: Any) -> None:
+        """Slots of which only the label-1 ones are masked, each in its own branch."""
         r = self.refs
-        for slot in range(count):
+        for slot in slots:
             r["s"][slot] = lg.hide(self.logits(slot), self.visible(slot, False))
-        for slot in range(count):
+        for slot in slots:
 
             @pl.when((full >> slot) & 1 == 0)
             def _(slot: int = slot) -> None:
                 r["s"][slot] = lg.hide(r["s"][slot], self.visible(slot, True))
 
-        self.accumulate(range(count), [r["s"][s] for s in range(count)])
+        self.accumulate(slots, [r["s"][s] for s in slots])
 
     def finish(self) -> None:
         self.refs["dq"][...] = self.refs["acc"][...].astype(self.refs["dq"].dtype)
@@ -119,7 +119,8 @@ def dq(
     for s in range(slots):
 
         def kv_index(w: Where, s: int = s) -> tuple[Any, ...]:
-            return w.head // group, w.reader.column(s), 0
+            head, column = w.block(s)
+            return head // group, column, 0
 
         call.input(f"k{s}", k, (None, block_kv, dim), kv_index)
         call.input(f"v{s}", v, (None, block_kv, v_dim), kv_index)

@@ -121,15 +121,15 @@ class _Body:
             tiles = [lg.hide(self.logits(s, part), self.visible(s, part, partial)) for s in slots]
             self.update(tiles, [self.refs[f"v{s}"][part, :] for s in slots])
 
-    def mixed(self, count: int, full: Any) -> None:
-        """``count`` slots of which only the label-1 ones are masked, each in its own branch."""
+    def mixed(self, slots: Sequence[int], full: Any) -> None:
+        """Slots of which only the label-1 ones are masked, each in its own branch."""
         r, width = self.refs, self.shape.block_kv
         everything = slice(0, width)
-        for slot in range(count):
+        for slot in slots:
             at = slice(slot * width, (slot + 1) * width)
             tile = lg.hide(self.logits(slot, everything), self.visible(slot, everything, False))
             r["s"][:, at] = tile
-        for slot in range(count):
+        for slot in slots:
             at = slice(slot * width, (slot + 1) * width)
 
             @pl.when((full >> slot) & 1 == 0)
@@ -137,8 +137,8 @@ class _Body:
                 visible = self.visible(slot, everything, True)
                 r["s"][:, at] = lg.hide(r["s"][:, at], visible)
 
-        tiles = [r["s"][:, s * width : (s + 1) * width] for s in range(count)]
-        self.update(tiles, [r[f"v{s}"][...] for s in range(count)])
+        tiles = [r["s"][:, s * width : (s + 1) * width] for s in slots]
+        self.update(tiles, [r[f"v{s}"][...] for s in slots])
 
     def finish(self, head: Any) -> None:
         """Divides once and writes the row's outputs; a partial result is left undivided."""
@@ -202,7 +202,8 @@ def _call(
     for s in range(slots):
 
         def kv_index(w: Where, s: int = s) -> tuple[Any, ...]:
-            return w.head // group, w.reader.column(s), 0
+            head, column = w.block(s)
+            return head // group, column, 0
 
         call.input(f"k{s}", k, (None, block_kv, dim), kv_index)
         call.input(f"v{s}", v, (None, block_kv, v_dim), kv_index)

@@ -14,8 +14,8 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_impl.block_sizes import LANES
 from pallas_impl.config import KernelConfig
 from pallas_impl.memory_budget import VmemItem, check_budget
-from pallas_impl.schedule import Schedule
-from pallas_impl.steps import Reader, Step, grid_ids, grid_of
+from pallas_impl.schedule import Meta, Schedule
+from pallas_impl.steps import Reader, by_members, grid_ids, grid_of
 
 SUBLANES = 8
 
@@ -30,10 +30,9 @@ class Where(NamedTuple):
     def row(self) -> Any:
         return self.reader.row()
 
-    def query_head(self, slot: int) -> tuple[Any, Any]:
-        """(query head, column) whose block a slot of the dkv kernel holds."""
-        column, member = self.reader.column_member(slot)
-        return self.head * self.reader.group + member, column
+    def block(self, slot: int) -> tuple[Any, Any]:
+        """(query head, column) of the block that a slot holds."""
+        return self.reader.block(slot)
 
 
 class Running(NamedTuple):
@@ -41,7 +40,7 @@ class Running(NamedTuple):
 
     refs: dict[str, Any]
     reader: Reader
-    step: Step
+    step: Meta
     head: Any
     ids: tuple[Any, Any, Any]
 
@@ -70,16 +69,17 @@ class KernelCall:
     vmem: list[VmemItem] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.per_head = self.schedule.words.shape[0] > 1
+        if self.per_head and self.group > 1:
+            self.schedule = by_members(self.schedule, self.group)
         for name, array in self.schedule.arrays().items():
             self.prefetch[name] = jnp.ravel(jnp.asarray(array))
-        self.per_head = self.schedule.words.shape[0] > 1
 
     def _reader(self, refs: dict[str, Any], ids: tuple[Any, ...]) -> tuple[Reader, Any]:
         layout = self.schedule.layout
         head, *rest = grid_ids(layout, ids, self.group)
-        own = head if self.group == 1 else head * self.group + rest[-1]
         a, b, c = rest
-        return Reader(layout, refs, self.per_head, own, (a, b, c), self.group), head
+        return Reader(layout, refs, self.per_head, head, (a, b, c), self.group), head
 
     def _spec(self, block: tuple[int | None, ...], index: Index) -> Any:
         def index_map(*args: Any) -> tuple[Any, ...]:

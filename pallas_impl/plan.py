@@ -54,7 +54,7 @@ class Sharding:
 
 
 def slots_for(column_block: int, *, whole: bool, transposed: bool) -> int:
-    """How many blocks of ``column_block`` tokens one step visits.
+    """How many blocks of ``column_block`` tokens one step visits, if rows have as many.
 
     ``whole``: blocks are computed in one piece.  The forward and dq kernels gain from two wide
     blocks at a time, the dkv kernel, which computes more for each, does not.
@@ -178,9 +178,14 @@ def _schedule(
             labels = labels.swapaxes(1, 2)
             ids = None if ids is None else ids.swapaxes(1, 2)
         pieces.append((labels, ids))
-    shared = found.labels.shape[0] <= sharding.head_shards
+    device_heads = max(1, found.labels.shape[0] // sharding.head_shards)
     return build_schedule(
-        pieces, slots=slots, grid=grid, storage=storage, aligned=transposed and not shared
+        pieces,
+        slots=slots,
+        grid=grid,
+        storage=storage,
+        device_heads=device_heads,
+        aligned=transposed and device_heads > 1,
     )
 
 

@@ -18,39 +18,41 @@ that a causal triangle becomes a rectangle of half its height.
 
 Word formats, least significant bit first:
 
-    meta    first:1 last:1 count:3 full:4 row:22    (``full``: one bit for each label-2 slot)
-    entry   column:16 kind:2                        (kind: ACTIVE, NEXT or HOLD)
+    meta    first:1 last:1 active:4 full:4 row:21   (one bit for each slot: label above 0; label 2)
+    entry   column:16 kind:2 head offset:14         (see ``slots``)
 
-A slot with nothing to do carries the block that it will need next (NEXT) or, after its last use
-in the head, the one it holds (HOLD): it never makes the pipeline fetch anything new.
+A slot with nothing to do carries the block that it will need next or, after its last use, the one
+that it holds: it never makes the pipeline fetch anything new.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from pallas_impl import runs as by_row
+from pallas_impl import slots as sl
 
 Grid = Literal["grid2d", "flat"]
 Storage = Literal["table", "runs"]
 
 MAX_SLOTS = 4
 MAX_COLUMNS = 1 << 16
-ACTIVE, NEXT, HOLD = 0, 1, 2
-COLUMN_BITS = 16
-ROW_SHIFT = 9
+ACTIVE_SHIFT, FULL_SHIFT, ROW_SHIFT = 2, 2 + MAX_SLOTS, 2 + 2 * MAX_SLOTS
 TABLE_LIMIT_BYTES = 256 * 1024
 """Above this a schedule that can be stored as runs is."""
-NEVER = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The static half of a schedule; ``steps`` is the last grid dimension."""
+    """The static half of a schedule; ``steps`` is the last grid dimension.
+
+    ``spare``: some slot may be idle for a whole head that shares its schedule with others.
+    """
 
     storage: Storage
     grid: Grid
@@ -59,6 +61,24 @@ class Layout:
     columns: int
     bins: int
     steps: int
+    spare: bool
+
+
+class Meta(NamedTuple):
+    """What a step does; ``active`` and ``full`` have one bit for each slot."""
+
+    row: Any
+    first: Any
+    last: Any
+    active: Any
+    full: Any
+
+
+def unpack_meta(word: Any) -> Meta:
+    """Takes meta words apart."""
+    ones = (1 << MAX_SLOTS) - 1
+    active, full = (word >> ACTIVE_SHIFT) & ones, (word >> FULL_SHIFT) & ones
+    return Meta(word >> ROW_SHIFT, (word & 1) == 1, (word & 2) == 2, active, full)
 
 
 @jax.tree_util.register_dataclass
@@ -69,10 +89,10 @@ class Schedule:
     Every array is [heads, q_shards · n]; ``heads`` is 1 when all heads share a schedule.
 
     Attributes:
-      words: ``meta`` (n = steps) in table storage, else ``extents`` (n = 2 · rows: blocks in
-        the row, then first full position · 2^16 + end of the full positions).
-      entries: [.., steps · slots] in table storage, else the entries of each row's first step
-        [.., rows · slots].
+      words: ``meta`` (n = steps) in table storage, else ``extents`` (n = 2 · rows: first column
+        · 2^16 + blocks in the row, then first full column · 2^16 + end of the full columns).
+      entries: [.., steps · slots] in table storage, else the entries of each row's first and
+        last step [.., rows · 2 · slots]; slot s of a step between gets the s-th of its blocks.
       mask_ids: [.., steps · slots], index into ``partial_mask_blocks``; None without them.
       bins: [.., 3 · bins] (first row, second row, step at which the second begins) in runs
         storage, else None.
@@ -88,27 +108,6 @@ class Schedule:
         """The arrays that exist, by name, in prefetch order."""
         names = ("words", "entries", "mask_ids", "bins")
         return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
-
-
-def _reverse_cummin(x: Any, axis: int) -> Any:
-    if isinstance(x, np.ndarray):
-        return np.flip(np.minimum.accumulate(np.flip(x, axis), axis), axis)
-    return jax.lax.cummin(x, axis=axis % x.ndim, reverse=True)
-
-
-def _fill(values: Any, active: Any) -> tuple[Any, Any]:
-    """Replaces inactive values along axis -2 by the next active one, or the last one held.
-
-    Returns (values, kind), of the shape [..., steps, slots].
-    """
-    xp: Any = np if isinstance(values, np.ndarray) else jnp
-    n = values.shape[-2]
-    at = xp.arange(n, dtype=np.int32)[:, None]
-    following = _reverse_cummin(xp.where(active, at, np.int32(n)), -2)
-    last = xp.max(xp.where(active, at, np.int32(0)), axis=-2, keepdims=True)
-    source = xp.where(following < n, following, last)
-    kind = xp.where(active, ACTIVE, xp.where(following < n, NEXT, HOLD))
-    return xp.take_along_axis(values, source, axis=-2), kind.astype(np.int32)
 
 
 def _slot_rows(labels: Any, ids: Any, slots: int, steps: int) -> tuple[Any, Any, Any]:
@@ -128,15 +127,18 @@ def _slot_rows(labels: Any, ids: Any, slots: int, steps: int) -> tuple[Any, Any,
     return take(order), picked.astype(np.int32), chosen
 
 
+def _bits(flags: Any) -> Any:
+    """bool[.., slots] -> int32[..]."""
+    xp: Any = np if isinstance(flags, np.ndarray) else jnp
+    weights = 1 << np.arange(flags.shape[-1], dtype=np.int32)
+    return xp.sum(xp.where(flags, weights, 0), axis=-1).astype(np.int32)
+
+
 def _meta(rows: Any, labels: Any, first: Any, last: Any) -> Any:
     """Packs meta words from rows [..], labels [.., slots] and the two flags [..]."""
-    xp: Any = np if isinstance(labels, np.ndarray) else jnp
-    count = xp.sum(labels > 0, axis=-1).astype(np.int32)
-    weights = (1 << np.arange(labels.shape[-1], dtype=np.int32)).astype(np.int32)
-    full = xp.sum(xp.where(labels == 2, weights, 0), axis=-1).astype(np.int32)
     flags = first.astype(np.int32) | (last.astype(np.int32) << 1)
-    word = flags | (count << 2) | (full << 5) | (rows.astype(np.int32) << ROW_SHIFT)
-    return word.astype(np.int32)
+    slots = (_bits(labels > 0) << ACTIVE_SHIFT) | (_bits(labels == 2) << FULL_SHIFT)
+    return (flags | slots | (rows.astype(np.int32) << ROW_SHIFT)).astype(np.int32)
 
 
 def _steps_needed(labels: np.ndarray, slots: int, aligned: bool) -> np.ndarray:
@@ -146,20 +148,36 @@ def _steps_needed(labels: np.ndarray, slots: int, aligned: bool) -> np.ndarray:
     return np.broadcast_to(steps.max(axis=0), steps.shape) if aligned else steps
 
 
-def _pack(
-    columns: Any, labels: Any, ids: Any, rows: Any, first: Any, last: Any
-) -> tuple[Any, Any, Any]:
-    """(words, entries, mask_ids) from [P, n, slots] arrays and [P, n] rows and flags."""
-    heads = labels.shape[0]
-    column, kind = _fill(columns, labels > 0)
-    entries = (column | (kind << COLUMN_BITS)).reshape(heads, -1).astype(np.int32)
-    mask_ids = None
-    if ids is not None:
-        mask_ids = _fill(ids, labels == 1)[0].reshape(heads, -1).astype(np.int32)
-    return _meta(rows, labels, first, last), entries, mask_ids
+class _Steps(NamedTuple):
+    """Steps of all heads: [P, n, slots], but rows and the flags [P, n]; ids may be None."""
+
+    columns: Any
+    labels: Any
+    ids: Any
+    rows: Any
+    first: Any
+    last: Any
 
 
-def _table_grid2d(labels: Any, ids: Any, slots: int, steps: int) -> tuple[Any, Any, Any]:
+def _pack(steps: _Steps, device_heads: int) -> tuple[Any, Any, Any]:
+    """(words, entries, mask_ids); ``device_heads`` consecutive heads run on one device."""
+    heads, n, slots = steps.labels.shape
+    devices = (heads // device_heads, device_heads, n, slots)
+    order = sl.slot_order(steps.columns.reshape(devices), (steps.labels > 0).reshape(devices))
+    order = order.reshape(heads, n, slots)
+    flat = (devices[0], device_heads * n, slots)
+    columns, labels = (sl.arrange(order, x).reshape(flat) for x in (steps.columns, steps.labels))
+    owner = np.repeat(np.arange(device_heads, dtype=np.int32), n)
+    entries = sl.encode(columns, labels > 0, owner).reshape(heads, -1)
+    ids = None
+    if steps.ids is not None:
+        ids = sl.fill(sl.arrange(order, steps.ids).reshape(flat), labels == 1)
+        ids = ids.reshape(heads, -1).astype(np.int32)
+    words = _meta(steps.rows, labels.reshape(heads, n, slots), steps.first, steps.last)
+    return words, entries, ids
+
+
+def _table_grid2d(labels: Any, ids: Any, slots: int, steps: int) -> _Steps:
     """Table of rows × ``steps``; traceable."""
     xp: Any = np if isinstance(labels, np.ndarray) else jnp
     heads, rows = labels.shape[:2]
@@ -167,7 +185,7 @@ def _table_grid2d(labels: Any, ids: Any, slots: int, steps: int) -> tuple[Any, A
     flat = (heads, rows * steps, slots)
     row = xp.broadcast_to(xp.arange(rows, dtype=np.int32)[:, None], (heads, rows, steps))
     at = xp.broadcast_to(xp.arange(steps, dtype=np.int32), (heads, rows, steps))
-    return _pack(
+    return _Steps(
         columns.reshape(flat),
         picked.reshape(flat),
         None if chosen is None else chosen.reshape(flat),
@@ -179,7 +197,7 @@ def _table_grid2d(labels: Any, ids: Any, slots: int, steps: int) -> tuple[Any, A
 
 def _table_flat(
     labels: np.ndarray, ids: np.ndarray | None, slots: int, needed: np.ndarray, total: int
-) -> tuple[Any, Any, Any]:
+) -> _Steps:
     """Table of active steps only; heads with fewer than ``total`` end in idle steps."""
     heads, rows = labels.shape[:2]
     columns, picked, chosen = _slot_rows(labels, ids, slots, int(needed.max()))
@@ -200,71 +218,7 @@ def _table_flat(
         out_rows[h, :n] = row
         first[h, :n] = at == 0
         last[h, :n] = at == needed[h][row] - 1
-    return _pack(out_columns, out_labels, out_ids, out_rows, first, last)
-
-
-def _row_runs(labels: np.ndarray) -> np.ndarray | None:
-    """[rows, 4] = (first column, count, first full position, end of the full positions).
-
-    None when some row is not one run whose full blocks are consecutive.
-    """
-    width = labels.shape[-1]
-    active, full = labels > 0, labels == 2
-
-    def run(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        count = np.count_nonzero(x, axis=-1)
-        start = np.argmax(x, axis=-1)
-        end = np.where(count > 0, width - np.argmax(x[:, ::-1], axis=-1), start)
-        return start, count, end
-
-    start, count, end = run(active)
-    full_start, full_count, full_end = run(full)
-    if np.any(end - start != count) or np.any(full_end - full_start != full_count):
-        return None
-    empty = full_count == 0
-    return np.stack(
-        [
-            start,
-            count,
-            np.where(empty, 0, full_start - start),
-            np.where(empty, 0, full_end - start),
-        ],
-        axis=-1,
-    ).astype(np.int32)
-
-
-def _fold(steps: np.ndarray) -> list[tuple[int, int, int]]:
-    """Pairs long rows with short ones that fit behind them in the longest row's width."""
-    width = int(steps.max())
-    order = np.argsort(-steps, kind="stable")
-    bins, low, high = [], 0, len(order) - 1
-    while low <= high:
-        long, short = int(order[low]), int(order[high])
-        if low < high and steps[long] + steps[short] <= width:
-            bins.append((long, short, int(steps[long])))
-            high -= 1
-        else:
-            bins.append((long, long, NEVER))
-        low += 1
-    return bins
-
-
-def _runs_arrays(
-    runs: np.ndarray, slots: int, bins: list[tuple[int, int, int]], total: int
-) -> tuple[Any, Any, Any]:
-    """(extents, first entries, bins) of one shard; idle bins repeat the last row visited."""
-    rows = len(runs)
-    order = [r for a, b, _ in bins for r in ((a,) if a == b else (a, b))]
-    position = np.arange(slots, dtype=np.int32)
-    columns = runs[order, :1] + position
-    active = position < runs[order, 1:2]
-    column, kind = _fill(np.where(active, columns, 0).astype(np.int32), active)
-    first = np.zeros((rows, slots), np.int32)
-    first[order] = column | (kind << COLUMN_BITS)
-    extents = np.stack([runs[:, 1], (runs[:, 2] << 16) | runs[:, 3]], axis=-1)
-    idle = (order[-1], order[-1], -NEVER)
-    words = np.array(bins + [idle] * (total - len(bins)), np.int32)
-    return extents.astype(np.int32).reshape(1, -1), first.reshape(1, -1), words.reshape(1, -1)
+    return _Steps(out_columns, out_labels, out_ids, out_rows, first, last)
 
 
 def _concat(parts: list[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:
@@ -274,12 +228,46 @@ def _concat(parts: list[tuple[Any, Any, Any]]) -> tuple[Any, Any, Any]:
     return xp.concatenate(a, axis=1), xp.concatenate(b, axis=1), third
 
 
+def _spare(entries: np.ndarray, device_heads: int) -> bool:
+    return device_heads == 1 and bool(np.any(sl.kind_of(entries) == sl.NEVER))
+
+
+def _stored_as_runs(shards: list[tuple[Any, Any]], slots: int, grid: Grid) -> Schedule:
+    rows, columns = shards[0][0].shape[1:]
+    runs = by_row.runs_of(shards)
+    if runs is None:
+        raise ValueError(
+            "storage='runs' needs one mask for all heads, computed in the kernel, whose block "
+            "rows are single runs"
+        )
+    needed = [_steps_needed(labels, slots, False)[0] for labels, _ in shards]
+    unfolded = [(r, r, by_row.NEVER) for r in range(rows)]
+    bins = [by_row.fold(n) if grid == "flat" else unfolded for n in needed]
+    count = max(map(len, bins))
+    parts = [by_row.runs_arrays(r, slots, b, count) for r, b in zip(runs, bins, strict=True)]
+    words, entries, folded = _concat(parts)
+    width = max(int(n.max()) for n in needed)
+    layout = Layout("runs", grid, slots, rows, columns, count, width, _spare(entries, 1))
+    return Schedule(words, entries, None, folded, layout)
+
+
+def _dynamic(shards: list[tuple[Any, Any]], slots: int, device_heads: int) -> Schedule:
+    rows, columns = shards[0][0].shape[1:]
+    steps = max(1, -(-columns // slots))
+    tables = [_table_grid2d(labels, ids, slots, steps) for labels, ids in shards]
+    words, entries, mask_ids = _concat([_pack(table, device_heads) for table in tables])
+    spare = device_heads == 1 and slots > 1
+    layout = Layout("table", "grid2d", slots, rows, columns, 1, rows * steps, spare)
+    return Schedule(words, entries, mask_ids, None, layout)
+
+
 def build_schedule(
     shards: list[tuple[Any, Any]],
     *,
     slots: int,
     grid: Grid | None = None,
     storage: Storage | None = None,
+    device_heads: int = 1,
     aligned: bool = False,
 ) -> Schedule:
     """Builds the schedule of one kernel.
@@ -287,14 +275,15 @@ def build_schedule(
     Args:
       shards: for each q shard (labels, mask ids): labels int[P, rows, columns] in {0, 1, 2},
         ids of the same shape or None.  Traced labels give a grid2d table.
-      slots: blocks visited in one step, at most 4.
+      slots: blocks visited in one step, at most 4; fewer if no row has as many.
       grid: ``flat`` or ``grid2d``; None picks flat, which never has more steps.
       storage: None picks ``table`` while it is small, else ``runs`` if the mask allows it.
+      device_heads: how many of the P heads run on one device, consecutive ones.
       aligned: give all P heads the same number of steps for the same row (needed when a
         kernel interleaves heads that share an output row).
 
     Raises:
-      ValueError: slots out of range, more than 2^16 columns, ``flat`` with traced labels, or
+      ValueError: slots out of range, too many columns or heads, ``flat`` with traced labels, or
         ``runs`` asked of a mask whose rows are not single runs.
     """
     if not 1 <= slots <= MAX_SLOTS:
@@ -302,61 +291,36 @@ def build_schedule(
     heads, rows, columns = shards[0][0].shape
     if columns >= MAX_COLUMNS:
         raise ValueError(f"a row may have fewer than {MAX_COLUMNS} blocks, got {columns}")
-    traced = any(isinstance(labels, jax.Array) for labels, _ in shards)
-    if traced:
+    if device_heads > sl.MAX_HEADS:
+        raise ValueError(
+            f"at most {sl.MAX_HEADS} heads of a device may have masks of their own, "
+            f"got {device_heads}"
+        )
+    if any(isinstance(labels, jax.Array) for labels, _ in shards):
         if grid == "flat" or storage == "runs":
             raise ValueError("grid must be 'grid2d' and storage 'table' for a dynamic mask")
-        steps = max(1, -(-columns // slots))
-        parts = [_table_grid2d(labels, ids, slots, steps) for labels, ids in shards]
-        words, entries, mask_ids = _concat(parts)
-        layout = Layout("table", "grid2d", slots, rows, columns, 1, rows * steps)
-        return Schedule(words, entries, mask_ids, None, layout)
+        return _dynamic(shards, slots, device_heads)
 
     grid = grid or "flat"
+    longest = max(int(np.count_nonzero(labels, axis=-1).max()) for labels, _ in shards)
+    slots = max(1, min(slots, longest))
     needed = [_steps_needed(labels, slots, aligned) for labels, _ in shards]
     width = max(int(n.max()) for n in needed)
     total = max(int(n.sum(-1).max()) for n in needed) if grid == "flat" else rows * width
     words_each = 1 + slots * (1 if shards[0][1] is None else 2)
     if storage is None:
         large = 4 * heads * total * words_each > TABLE_LIMIT_BYTES
-        storage = "runs" if large and _runs_of(shards) is not None else "table"
-    if storage == "table":
-        if grid == "flat":
-            parts = [
-                _table_flat(labels, ids, slots, n, total)
-                for (labels, ids), n in zip(shards, needed, strict=True)
-            ]
-        else:
-            parts = [_table_grid2d(labels, ids, slots, width) for labels, ids in shards]
-        words, entries, mask_ids = _concat(parts)
-        layout = Layout("table", grid, slots, rows, columns, 1, total)
-        return Schedule(words, entries, mask_ids, None, layout)
-
-    runs = _runs_of(shards)
-    if runs is None:
-        raise ValueError(
-            "storage='runs' needs one mask for all heads, computed in the kernel, whose block "
-            "rows are single runs"
-        )
-    bins = [_fold(n[0]) if grid == "flat" else [(r, r, NEVER) for r in range(rows)] for n in needed]
-    count = max(map(len, bins))
-    width = max(int(n.max()) for n in needed)
-    parts = [_runs_arrays(r, slots, b, count) for r, b in zip(runs, bins, strict=True)]
-    words, entries, folded = _concat(parts)
-    layout = Layout("runs", grid, slots, rows, columns, count, width)
-    return Schedule(words, entries, None, folded, layout)
-
-
-def _runs_of(shards: list[tuple[Any, Any]]) -> list[np.ndarray] | None:
-    if any(labels.shape[0] != 1 or ids is not None for labels, ids in shards):
-        return None
-    runs = []
-    for labels, _ in shards:
-        run = _row_runs(labels[0])
-        if run is None:
-            return None
-        runs.append(run)
-    return runs
-
-
-ScalarReader = Callable[[str], Any]
+        storage = "runs" if large and by_row.runs_of(shards) is not None else "table"
+    if storage == "runs":
+        return _stored_as_runs(shards, slots, grid)
+    if grid == "flat":
+        tables = [
+            _table_flat(labels, ids, slots, n, total)
+            for (labels, ids), n in zip(shards, needed, strict=True)
+        ]
+    else:
+        tables = [_table_grid2d(labels, ids, slots, width) for labels, ids in shards]
+    words, entries, mask_ids = _concat([_pack(table, device_heads) for table in tables])
+    spare = _spare(entries, device_heads)
+    layout = Layout("table", grid, slots, rows, columns, 1, total, spare)
+    return Schedule(words, entries, mask_ids, None, layout)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pallas_impl import schedule as sched
+from pallas_impl import slots as sl
 
 Refs = dict[str, Any]
 """Scalar-prefetch references by the names of ``Schedule.arrays``, flattened to 1-D."""
-
-
-class Step(NamedTuple):
-    """One grid step: scalars, except ``layout``."""
-
-    row: Any
-    first: Any
-    last: Any
-    count: Any
-    full: Any
 
 
 def grid_of(layout: sched.Layout, heads: int, group: int = 1) -> tuple[int, ...]:
@@ -42,8 +35,8 @@ def grid_ids(layout: sched.Layout, ids: tuple[Any, ...], group: int = 1) -> tupl
 class Reader:
     """Decodes the step at ``(head, bin, step, member)`` of the grid.
 
-    ``member`` counts the query heads of a kv head in the dkv kernel, where it is the innermost
-    grid dimension; elsewhere ``group`` is 1.
+    ``head`` is the first grid dimension.  ``member`` counts the query heads of a kv head in the
+    dkv kernel, where it is the innermost grid dimension; elsewhere ``group`` is 1.
     """
 
     def __init__(
@@ -55,12 +48,13 @@ class Reader:
         ids: tuple[Any, Any, Any],
         group: int = 1,
     ) -> None:
-        self.layout, self.refs, self.group = layout, refs, group
+        self.layout, self.refs, self.per_head, self.group = layout, refs, per_head, group
         self.bin, self.step, self.member = ids
-        self.head = head if per_head else None
+        self.first_head = head if group == 1 else head * group
+        self.head = head if group == 1 else self.first_head + self.member
 
     def _load(self, name: str, size: int, at: Any) -> Any:
-        index = at if self.head is None else self.head * size + at
+        index = self.head * size + at if self.per_head else at
         return self.refs[name][index]
 
     def _locate(self) -> tuple[Any, Any]:
@@ -74,42 +68,44 @@ class Reader:
         row = self._load("bins", size, at + behind.astype(jnp.int32))
         return row, self.step - jnp.where(behind, split, 0)
 
-    def _row_steps(self, row: Any) -> tuple[Any, Any]:
-        """(blocks in the row, steps of the row) in runs storage."""
-        count = self._load("words", 2 * self.layout.rows, 2 * row)
+    def _extent(self, row: Any) -> tuple[Any, Any]:
+        """(first column, steps) of a row in runs storage."""
+        word = self._load("words", 2 * self.layout.rows, 2 * row)
         slots = self.layout.slots
-        return count, jnp.maximum(1, jax.lax.div(count + (slots - 1), slots))
+        steps = jax.lax.div((word & 0xFFFF) + (slots - 1), slots)
+        return jax.lax.shift_right_logical(word, 16), jnp.maximum(1, steps)
 
     def row(self) -> Any:
         """The output block of this step."""
         if self.layout.storage == "table":
-            word = self._load("words", self.layout.steps, self.step)
-            return jax.lax.shift_right_logical(word, sched.ROW_SHIFT)
+            return sched.unpack_meta(self._load("words", self.layout.steps, self.step)).row
         return self._locate()[0]
 
-    def step_info(self) -> Step:
+    def step_info(self) -> sched.Meta:
         """Everything the body needs to choose its branch."""
         if self.layout.storage == "table":
-            word = self._load("words", self.layout.steps, self.step)
-            first, last = (word & 1) == 1, (word & 2) == 2
-            count, full = (word >> 2) & 7, (word >> 5) & 15
-            row = jax.lax.shift_right_logical(word, sched.ROW_SHIFT)
+            meta = sched.unpack_meta(self._load("words", self.layout.steps, self.step))
         else:
-            row, at = self._locate()
-            blocks, steps = self._row_steps(row)
-            first, last = at == 0, at == steps - 1
-            base = at * self.layout.slots
-            count = jnp.where(at < steps, jnp.clip(blocks - base, 0, self.layout.slots), 0)
-            packed = self._load("words", 2 * self.layout.rows, 2 * row + 1)
-            begin, end = packed >> 16, packed & 0xFFFF
-            full = jnp.int32(0)
-            for slot in range(self.layout.slots):
-                inside = (base + slot >= begin) & (base + slot < end)
-                full = full | (inside.astype(jnp.int32) << slot)
+            meta = self._run_info()
         if self.group > 1:
-            first = first & (self.member == 0)
-            last = last & (self.member == self.group - 1)
-        return Step(row, first, last, count, full)
+            first = meta.first & (self.member == 0)
+            last = meta.last & (self.member == self.group - 1)
+            meta = meta._replace(first=first, last=last)
+        return meta
+
+    def _run_info(self) -> sched.Meta:
+        row, at = self._locate()
+        _, steps = self._extent(row)
+        packed = self._load("words", 2 * self.layout.rows, 2 * row + 1)
+        begin, end = jax.lax.shift_right_logical(packed, 16), packed & 0xFFFF
+        active = full = jnp.int32(0)
+        for slot in range(self.layout.slots):
+            entry = self.entry(slot)
+            column, busy = sl.column_of(entry), sl.kind_of(entry) == sl.ACTIVE
+            inside = busy & (column >= begin) & (column < end)
+            active = active | (busy.astype(jnp.int32) << slot)
+            full = full | (inside.astype(jnp.int32) << slot)
+        return sched.Meta(row, at == 0, at == steps - 1, active, full)
 
     def entry(self, slot: int) -> Any:
         """The packed entry of a slot."""
@@ -118,38 +114,62 @@ class Reader:
             size = self.layout.steps * slots
             return self._load("entries", size, self.step * slots + slot)
         row, at = self._locate()
-        blocks, steps = self._row_steps(row)
-        over = at >= steps  # idle steps keep what the last one had
-        at = jnp.minimum(at, steps - 1)
-        size = self.layout.rows * slots
-        initial = self._load("entries", size, row * slots + slot)
-        start = self._load("entries", size, row * slots) & 0xFFFF
-        position = at * slots + slot
-        idle = position >= blocks
-        column = start + position - jnp.where(idle, slots, 0)
-        kind = jnp.where(idle, sched.HOLD, sched.ACTIVE)
-        later = column | (kind << sched.COLUMN_BITS)
-        entry = jnp.where(at == 0, initial, later)
-        if self.group == 1:
-            return entry
-        active = (entry >> sched.COLUMN_BITS) == sched.ACTIVE
-        return jnp.where(over & active, entry | (sched.HOLD << sched.COLUMN_BITS), entry)
+        start, steps = self._extent(row)
+        edge = (2 * row + (at > 0).astype(jnp.int32)) * slots + slot
+        stored = self._load("entries", 2 * self.layout.rows * slots, edge)
+        between = (at > 0) & (at < steps - 1)
+        entry = jnp.where(between, start + at * slots + slot, stored)
+        # Steps after a row's last keep what that had.
+        over = (at >= steps) & (sl.kind_of(stored) == sl.ACTIVE)
+        return jnp.where(over, stored | (sl.HOLD << sl.COLUMN_BITS), entry)
 
     def column(self, slot: int) -> Any:
         """Column of a slot: the block to have in memory now."""
-        return self.entry(slot) & 0xFFFF
+        return sl.column_of(self.entry(slot))
 
-    def column_member(self, slot: int) -> tuple[Any, Any]:
-        """(column, member of the group whose block is wanted) of a slot."""
+    def block(self, slot: int) -> tuple[Any, Any]:
+        """(query head, column) of the block that a slot has in memory now."""
         entry = self.entry(slot)
-        column = entry & 0xFFFF
-        if self.group == 1:
-            return column, 0
-        kind = entry >> sched.COLUMN_BITS
-        held = jnp.where(kind == sched.NEXT, 0, self.group - 1)
-        return column, jnp.where(kind == sched.ACTIVE, self.member, held)
+        column, kind = sl.column_of(entry), sl.kind_of(entry)
+        if self.per_head:
+            return self.head + sl.head_offset(entry), column
+        head = self.head
+        if self.group > 1:
+            held = jnp.where(kind == sl.NEXT, 0, self.group - 1)
+            head = self.first_head + jnp.where(kind == sl.ACTIVE, self.member, held)
+        return (jnp.where(kind == sl.NEVER, 0, head) if self.layout.spare else head), column
 
     def mask_id(self, slot: int) -> Any:
         """Index of the partial mask block to have in memory for a slot."""
         size = self.layout.steps * self.layout.slots
         return self._load("mask_ids", size, self.step * self.layout.slots + slot)
+
+
+def by_members(schedule: sched.Schedule, group: int) -> sched.Schedule:
+    """The schedule of heads that take turns: at each step one query head of a kv head after another.
+
+    What a slot without work holds depends on who comes before and after.  Schedules are made for
+    heads that run one by one, since masks do not tell how many share a kv head.
+    """
+    heads, slots = schedule.words.shape[0], schedule.layout.slots
+    n = schedule.words.shape[1]
+
+    def turns(x: Any) -> Any:
+        return x.reshape(heads // group, group, n, slots).swapaxes(1, 2).reshape(1, -1, slots)
+
+    def back(x: Any) -> Any:
+        return x.reshape(heads // group, n, group, slots).swapaxes(1, 2).reshape(heads, -1)
+
+    xp: Any = np if isinstance(schedule.words, np.ndarray) else jnp
+    owner = turns(
+        np.broadcast_to(np.arange(heads, dtype=np.int32)[:, None, None], (heads, n, slots))
+    )
+    meta = sched.unpack_meta(xp.asarray(schedule.words)[:, :, None])
+    bits = 1 << np.arange(slots, dtype=np.int32)
+    active, full = turns(meta.active & bits) > 0, turns(meta.full & bits) > 0
+    columns = turns(sl.column_of(xp.asarray(schedule.entries)))
+    entries = back(sl.encode(columns, active, owner[0, :, 0]))
+    mask_ids = schedule.mask_ids
+    if mask_ids is not None:
+        mask_ids = back(sl.fill(turns(xp.asarray(mask_ids)), active & ~full))
+    return dataclasses.replace(schedule, entries=entries, mask_ids=mask_ids)

@@ -24,8 +24,9 @@ from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.in_kernel import evaluate
 from pallas_impl.plan import AttentionPlan
 from pallas_impl.ring import make_ring_attention
-from pallas_impl.schedule import COLUMN_BITS, ROW_SHIFT, Schedule, build_schedule
+from pallas_impl.schedule import Schedule, build_schedule, unpack_meta
 from pallas_impl.segment_ids import SegmentIds
+from pallas_impl.slots import column_of
 from pallas_impl.tile_mask import KernelPlan, MaskOperands
 from reference.blocks import EMPTY, FULL, PARTIAL, Int32
 from reference.blocks import labels as block_labels
@@ -120,16 +121,17 @@ def schedule_of_arrays(info: GridMaskInfo, columns: int, slots: int) -> Schedule
     grid = np.zeros(shape, dtype=np.int32)
     grid[at] = info.block_mask[active]
     if info.mask_next is None:
-        return build_schedule([(grid, None)], slots=slots, storage="table")
+        return build_schedule([(grid, None)], slots=slots, storage="table", device_heads=len(grid))
     ids = np.zeros(shape, dtype=np.int32)
     ids[at] = info.mask_next[active]
-    made = build_schedule([(grid, ids)], slots=slots, storage="table")
+    heads = len(grid)
+    made = build_schedule([(grid, ids)], slots=slots, storage="table", device_heads=heads)
+    slots = made.layout.slots
     # The library prepares the next partial block at full positions; here they get what the arrays say.
-    words = np.asarray(made.words)
-    rows = np.repeat(words >> ROW_SHIFT, slots, axis=1)
-    full = (np.repeat(words >> 5, slots, axis=1) >> np.tile(np.arange(slots), words.shape[1])) & 1
-    entries = np.asarray(made.entries) & ((1 << COLUMN_BITS) - 1)
-    wanted = ids[np.arange(len(ids))[:, None], rows, entries]
+    meta = unpack_meta(np.asarray(made.words)[:, :, None])
+    full = ((meta.full >> np.arange(slots)) & 1).reshape(heads, -1)
+    rows = np.repeat(meta.row[:, :, 0], slots, axis=1)
+    wanted = ids[np.arange(heads)[:, None], rows, column_of(np.asarray(made.entries))]
     return replace(made, mask_ids=np.where(full == 1, wanted, made.mask_ids).astype(np.int32))
 
 

@@ -10,22 +10,30 @@ are the computing bodies (in the order of the source), those before them initial
 after them finish it; segments that start or await copies are counted in every step, for every
 implementation alike.  A nested segment inside a body masks one block.
 
-    python tests/benchmarks/vliw_bundles.py [--chips v5e v6e] [--blocks 128 256 512]
+Figures are for one head of a call with 16: the operands of a call with one are so small that XLA
+may copy them to vector memory beforehand, which it does for some implementations and not for
+others, depending on what stands before the call, and the steps of a kernel then lack the copies.
+The pipeline's checks of bounds and semaphores are off, then on, for all alike.
+
+    python -m tests.benchmarks.vliw_bundles [--chips v5e v6e] [--blocks 128 256 512]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import glob
+import itertools
 import math
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
 
 RECORD = re.compile(r"^\s*(0x[0-9a-f]+|0)\s+(?:[A-Z]{2}\s*)?:\s*(?:>\s*)*\{(.*)$")
 LABEL = re.compile(r"Start(?:/End empty)? region (\d+)")
@@ -41,6 +49,8 @@ UNITS = {
     "spill": r"_spill",
 }
 S, SPARSE_S, DIM = 4096, 2048, 128
+HEADS = 16
+"""Heads of the compiled call; figures are for one."""
 MASKS = ("full", "causal", "local1024", "random-sparse")
 
 
@@ -66,6 +76,7 @@ class Kernel:
     bodies: list[tuple[int, list[int]]]
     finish: int
     units: list[dict[str, int]]
+    choices: list[int]
 
 
 def parse(path: str) -> Kernel:
@@ -118,50 +129,72 @@ def _classify(root: Segment, text: Callable[[int, int], str]) -> Kernel:
             break
         step += sum(c.end - c.begin for c in container.children if c is not around) + around.own
         container = around
-    init = finish = 0
-    bodies, units = [], []
+    kernel = Kernel(step, 0, [], 0, [], [])
     for segment in container.children:
         size = segment.end - segment.begin
         if has_matmul(segment):
-            where = [a for a in range(segment.begin, segment.end) if MATMUL.search(text(a, a + 1))]
-            masks = []
-            for child in segment.children:  # unlabelled kernels compute outside any branch
-                size = child.end - child.begin
-                if child.end <= where[0]:
-                    init += size
-                elif child.begin > where[-1]:
-                    finish += size
-                else:
-                    masks.append(size)
-            bodies.append((segment.own, masks))
-            content = text(segment.begin, segment.end)
-            units.append({n: len(re.findall(p, content)) for n, p in UNITS.items()})
+            _add_bodies(kernel, segment, text)
         elif COPY.search(text(segment.begin, segment.end)):
-            step += size
-        elif not bodies:
-            init += size
+            kernel.step += size
+        elif not kernel.bodies:
+            kernel.init += size
         else:
-            finish += size
-    return Kernel(step, init, bodies, finish, units)
+            kernel.finish += size
+    return kernel
+
+
+def _add_bodies(kernel: Kernel, segment: Segment, text: Callable[[int, int], str]) -> None:
+    """The bodies in a segment: itself, or those among which it chooses."""
+    inner = [c for c in segment.children if MATMUL.search(text(c.begin, c.end))]
+    if inner:
+        size = segment.end - segment.begin
+        kernel.choices.append(size - sum(c.end - c.begin for c in inner))
+        for body in inner:
+            _add_bodies(kernel, body, text)
+        return
+    where = [a for a in range(segment.begin, segment.end) if MATMUL.search(text(a, a + 1))]
+    masks = []
+    for child in segment.children:  # unlabelled kernels compute outside any branch
+        size = child.end - child.begin
+        if child.end <= where[0]:
+            kernel.init += size
+        elif child.begin > where[-1]:
+            kernel.finish += size
+        else:
+            masks.append(size)
+    kernel.bodies.append((segment.own, masks))
+    content = text(segment.begin, segment.end)
+    kernel.units.append({n: len(re.findall(p, content)) for n, p in UNITS.items()})
 
 
 @dataclasses.dataclass
 class Counts:
-    """How often a call executes each part: steps, rows, and runs of (body, masks) pairs."""
+    """How often a call executes each part: steps, rows, (body, masks) pairs, choosing segments."""
 
     steps: int
     rows: int
     bodies: dict[tuple[int, int], int]
+    choices: tuple[int, ...] = ()
 
 
 def total(kernel: Kernel, counts: Counts) -> int:
     """Bundles of a whole call."""
     cost = counts.steps * kernel.step + counts.rows * (kernel.init + kernel.finish)
+    cost += sum(a * b for a, b in zip(kernel.choices, counts.choices, strict=True))
     for (body, masks), times in counts.bodies.items():
         own, branches = kernel.bodies[min(body, len(kernel.bodies) - 1)]
         mask = sum(branches) / len(branches) if branches else 0
         cost += times * (own + round(masks * mask))
     return cost
+
+
+class Cell(NamedTuple):
+    """One line of the table."""
+
+    chip: str
+    direction: str
+    mask: str
+    block: int
 
 
 # ---- counting steps -----------------------------------------------------------------------
@@ -171,27 +204,35 @@ def our_counts(schedule: Any, column_block: int) -> Counts:
     """From the meta words of a table schedule."""
     import numpy as np
 
-    from pallas_impl.branches import one_by_one
+    from pallas_impl.branches import one_by_one, pairs
+    from pallas_impl.schedule import unpack_meta
 
-    words = np.asarray(schedule.words)[0]
-    count, full = (words >> 2) & 7, (words >> 5) & 15
+    meta = unpack_meta(np.asarray(schedule.words)[0])
     slots = schedule.layout.slots
+    ones = (1 << slots) - 1
+    alike = (meta.active == ones) & ((meta.full == ones) | (meta.full == 0))
+    unlike = ~alike & (meta.active != 0)
+    choices: tuple[int, ...] = (int(alike.sum()), int(unlike.sum()))
+    if not one_by_one(column_block):
+        choices += (int(np.count_nonzero(meta.active[unlike] != ones)),)
     bodies: dict[tuple[int, int], int] = {}
 
     def run(body: int, masks: int = 0) -> None:
         bodies[body, masks] = bodies.get((body, masks), 0) + 1
 
-    for c, f in zip(count.tolist(), full.tolist(), strict=True):
-        if c == slots and f == (1 << slots) - 1:
-            run(0)
-        elif c == slots and f == 0:
-            run(1)
+    for active, full in zip(meta.active.tolist(), meta.full.tolist(), strict=True):
+        if active == ones and full in (0, ones):
+            run(0 if full else 1)
         elif one_by_one(column_block):
-            for slot in range(c):
-                run(2 + 2 * slot + (0 if f >> slot & 1 else 1))
-        elif c:
-            run(1 + c, c - f.bit_count())
-    return Counts(len(words), schedule.layout.rows, bodies)
+            for slot in (s for s in range(slots) if active >> s & 1):
+                run(2 + 2 * slot + (0 if full >> slot & 1 else 1))
+        elif active == ones:
+            run(2, slots - full.bit_count())
+        else:
+            for body, (first, wanted, chosen) in enumerate(pairs(slots)):
+                if active >> first & 3 == wanted:
+                    run(3 + body, sum(not full >> s & 1 for s in chosen))
+    return Counts(len(meta.active), schedule.layout.rows, bodies, () if slots == 1 else choices)
 
 
 def label_counts(labels: Any, steps: int, rows: int, both_bodies: bool) -> Counts:
@@ -220,7 +261,7 @@ def dense_mask(name: str) -> Any:
     return np.random.default_rng(0).random((length, length)) < 0.1
 
 
-def ours(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
+def ours(mask: str, block: int, heads: int) -> tuple[Any, dict[str, Counts]]:
     from pallas_impl.api import make_splash_mha
     from pallas_impl.block_sizes import BlockSizes
     from pallas_impl.masks import CausalMask, FullMask, LocalMask
@@ -249,7 +290,7 @@ def _labels(mask: str, block: int) -> Any:
     return np.where(tiles.all((1, 3)), 2, np.where(tiles.any((1, 3)), 1, 0))
 
 
-def jax_splash(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
+def jax_splash(mask: str, block: int, heads: int) -> tuple[Any, dict[str, Counts]]:
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel as sk,
     )
@@ -268,7 +309,7 @@ def jax_splash(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
         block_kv_dkv=block, block_kv_dkv_compute=block, use_fused_bwd_kernel=True,
     )  # fmt: skip
     kernel = sk.make_splash_mha(
-        sm.MultiHeadMask([made]), block_sizes=sizes, head_shards=1, q_seq_shards=1
+        sm.MultiHeadMask([made] * heads), block_sizes=sizes, head_shards=1, q_seq_shards=1
     )
     labels = _labels(mask, block)
     rows = len(labels)
@@ -284,7 +325,7 @@ def jax_splash(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
     }
 
 
-def tokamax_splash(mask: str, block: int) -> tuple[Any, dict[str, Counts]]:
+def tokamax_splash(mask: str, block: int, heads: int) -> tuple[Any, dict[str, Counts]]:
     from tokamax._src.ops.experimental.tpu.splash_attention import (
         splash_attention_kernel as tk,
     )
@@ -315,7 +356,7 @@ IMPLEMENTATIONS = {"ours": ours, "jax": jax_splash, "tokamax": tokamax_splash}
 # ---- compiling -----------------------------------------------------------------------------
 
 
-def compile_call(kernel: Any, length: int, chip: str, gradient: bool) -> None:
+def compile_call(kernel: Any, shape: tuple[int, ...], chip: str, gradient: bool) -> None:
     import jax
     import jax.numpy as jnp
     from jax.experimental import topologies
@@ -324,7 +365,7 @@ def compile_call(kernel: Any, length: int, chip: str, gradient: bool) -> None:
     device: Any = topologies.get_topology_desc(platform="tpu", topology_name=f"{chip}:1x1").devices[
         0
     ]
-    x = jax.ShapeDtypeStruct((1, length, DIM), jnp.bfloat16, sharding=SingleDeviceSharding(device))
+    x = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=SingleDeviceSharding(device))
 
     def call(q: Any, k: Any, v: Any) -> Any:
         return kernel(q, k, v)
@@ -338,13 +379,38 @@ def compile_call(kernel: Any, length: int, chip: str, gradient: bool) -> None:
         jax.jit(fn).trace(x, x, x).lower(lowering_platforms=("tpu",)).compile()
 
 
+@contextlib.contextmanager
+def checks(wanted: str) -> Iterator[None]:
+    """Compiles every kernel with the pipeline's checks of bounds and semaphores ``on`` or ``off``."""
+    import jax
+    from jax.experimental.pallas import tpu as pltpu
+
+    real, off = pltpu.CompilerParams, wanted == "off"
+    settings = {"disable_bounds_checks": off, "disable_semaphore_checks": off}
+
+    def params(**kwargs: Any) -> Any:
+        return real(**(kwargs | settings))
+
+    jax.clear_caches()  # what was traced before has the other setting in it
+    with mock.patch.object(pltpu, "CompilerParams", params):
+        yield
+
+
+@functools.cache
+def made(name: str, mask: str, block: int, heads: int) -> tuple[Any, dict[str, Counts]]:
+    """A kernel, and how often one head of a call executes its parts."""
+    return IMPLEMENTATIONS[name](mask, block, heads)
+
+
 def measure(
-    directory: str, name: str, mask: str, block: int, chip: str, gradient: bool
+    directory: str, name: str, cell: Cell, heads: int = HEADS
 ) -> tuple[int, dict[str, Kernel]]:
-    """(bundles of the call, its kernels)."""
-    kernel, counts = IMPLEMENTATIONS[name](mask, block)
+    """(bundles of one head of the call, its kernels)."""
+    mask, gradient = cell.mask, cell.direction == "both"
+    kernel, counts = made(name, mask, cell.block, heads)
     before = set(glob.glob(f"{directory}/*-[0-9][0-9]-final_bundles.txt"))
-    compile_call(kernel, SPARSE_S if mask == "random-sparse" else S, chip, gradient)
+    length = SPARSE_S if mask == "random-sparse" else S
+    compile_call(kernel, (heads, length, DIM), cell.chip, gradient)
     files = set(glob.glob(f"{directory}/*-[0-9][0-9]-final_bundles.txt")) - before
     found: dict[str, Kernel] = {}
     for key in list(counts) if gradient else list(counts)[:1]:
@@ -355,13 +421,24 @@ def measure(
     return sum(total(k, counts[n]) for n, k in found.items()), found
 
 
+def ratio(got: dict[str, int]) -> float:
+    """Ours ÷ the best other."""
+    return got["ours"] / min(count for name, count in got.items() if name != "ours")
+
+
+def mean(ratios: list[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--chips", nargs="+", default=["v5e", "v6e"])
     parser.add_argument("--blocks", nargs="+", type=int, default=[128, 256, 512])
     parser.add_argument("--masks", nargs="+", default=list(MASKS))
     parser.add_argument("--directions", nargs="+", default=["forward", "both"])
-    parser.add_argument("--detail", action="store_true", help="print the parts of our kernels")
+    parser.add_argument("--checks", nargs="+", choices=["off", "on"], default=["off", "on"])
+    parser.add_argument("--heads", type=int, default=HEADS, help="heads of the compiled call")
+    parser.add_argument("--detail", action="store_true", help="print the parts of all kernels")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         os.environ["JAX_PLATFORMS"] = "cpu"
@@ -370,31 +447,25 @@ def main() -> None:
             f"--xla_jf_dump_to={directory} --xla_jf_dump_llo_text=true "
             "--xla_jf_dump_llo_pass_label_regex=final_bundles"
         )
-        ratios = []
-        print("| chip | pass | mask | block | ours | jax | tokamax | ours / best |")
-        print("|-|-|-|-|-|-|-|-|")
-        for chip in args.chips:
-            for direction in args.directions:
-                for mask in args.masks:
-                    for block in args.blocks:
-                        got = {
-                            name: measure(directory, name, mask, block, chip, direction == "both")
-                            for name in IMPLEMENTATIONS
-                        }
-                        best = min(got["jax"][0], got["tokamax"][0])
-                        ratio = got["ours"][0] / best
-                        ratios.append(ratio)
-                        cells = " | ".join(f"{got[n][0]}" for n in IMPLEMENTATIONS)
-                        print(
-                            f"| {chip} | {direction} | {mask} | {block} | {cells} | {ratio:.3f} |",
-                            flush=True,
-                        )
-                        if args.detail:
-                            for name, (_, kernels) in got.items():
-                                for key, k in kernels.items():
-                                    print("   ", name, key, k, file=sys.stderr)
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"\ngeometric mean {mean:.3f}, worst {max(ratios):.3f}")
+        ratios: dict[str, list[float]] = {c: [] for c in args.checks}
+        columns = " | ".join(f"ours, checks {c} | jax | tokamax | ours / best" for c in args.checks)
+        print(f"| chip | pass | mask | block | {columns} |\n|{'-|' * (4 + 4 * len(args.checks))}")
+        lists = (args.chips, args.directions, args.masks, args.blocks)
+        for cell in itertools.starmap(Cell, itertools.product(*lists)):
+            row = []
+            for setting in args.checks:
+                with checks(setting):
+                    got = {n: measure(directory, n, cell, args.heads) for n in IMPLEMENTATIONS}
+                bundles = {name: count for name, (count, _) in got.items()}
+                ratios[setting].append(ratio(bundles))
+                row += [*map(str, bundles.values()), f"{ratios[setting][-1]:.3f}"]
+                if args.detail:
+                    for name, (_, kernels) in got.items():
+                        for key, kernel in kernels.items():
+                            print("   ", name, key, kernel, file=sys.stderr)
+            print(f"| {' | '.join(map(str, cell))} | {' | '.join(row)} |", flush=True)
+        for setting, found in ratios.items():
+            print(f"\nchecks {setting}: geometric mean {mean(found):.3f}, worst {max(found):.3f}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.pallas import tpu as pltpu
 
 from pallas_impl.api import make_splash_mha, make_splash_mqa
 from pallas_impl.block_sizes import BlockSizes
@@ -148,12 +147,3 @@ def test_named_residuals_are_kept_by_a_checkpoint_policy() -> None:
 
     saved, recomputed = kernels("attention"), kernels("something else")
     assert saved < recomputed
-
-
-@pytest.mark.parametrize("blocks", [FUSED, SPLIT], ids=["fused", "split"])
-def test_tpu_interpret_mode_with_nan_memory_and_race_detection(blocks: BlockSizes) -> None:
-    params = pltpu.InterpretParams(uninitialized_memory="nan", detect_races=True)
-    q, k, v, do = oracle.arrays(2, 1, S, S, 64, 64)
-    mask = CAUSAL.copy()
-    mask[:, 256:384] = False
-    _check(mask, oracle.Problem(q, k, v, do, mask[None]), blocks, interpret=params)

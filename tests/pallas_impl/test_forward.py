@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.pallas import tpu as pltpu
 
 from pallas_impl.api import make_splash_mha, make_splash_mqa
 from pallas_impl.block_sizes import BlockSizes
@@ -217,11 +216,3 @@ def test_vmap_over_the_batch_with_segments() -> None:
         mask = causal & (ids[b][:, None] == ids[b])
         want = oracle.forward(oracle.Problem(q[b], k[b], v[b], v[b], mask[None]))
         oracle.check("out", out[b], want.out, want.out_error)
-
-
-@pytest.mark.parametrize("storage", ["table", "runs"])
-def test_tpu_interpret_mode_with_nan_memory_and_race_detection(storage: Any) -> None:
-    params = pltpu.InterpretParams(uninitialized_memory="nan", detect_races=True)
-    kernel = _make(CausalMask((S, S)), (128, 128), interpret=params, storage=storage)
-    q, k, v, do = oracle.arrays(1, 1, S, S, 64, 64)
-    _check(kernel, oracle.Problem(q, k, v, do, CAUSAL[None]))
