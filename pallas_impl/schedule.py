@@ -299,7 +299,7 @@ def build_schedule(
     if any(isinstance(labels, jax.Array) for labels, _ in shards):
         if grid == "flat" or storage == "runs":
             raise ValueError("grid must be 'grid2d' and storage 'table' for a dynamic mask")
-        return _dynamic(shards, slots, device_heads)
+        return _dynamic(shards, min(slots, columns), device_heads)
 
     grid = grid or "flat"
     longest = max(int(np.count_nonzero(labels, axis=-1).max()) for labels, _ in shards)
