@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from conformance.commands import common
 from conformance.commands.common import fail
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--png", type=Path, metavar="F", help="write the block map as a picture (needs matplotlib)"
     )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print the verdict only, without map and tables"
+    )
+    parser.add_argument(
+        "--no-color", action="store_true", help="no colours; also with NO_COLOR in the environment"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -106,7 +113,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(to_json(found, said), indent=2))
     else:
-        print_study(found, said, console_for())
+        console = console_for(color=not arguments.no_color)
+        print_study(found, said, console, quiet=arguments.quiet)
     for path in (arguments.html, arguments.png):
         if path:
             print(f"written: {path}", file=sys.stderr)
@@ -121,9 +129,7 @@ def check_targets(arguments: argparse.Namespace) -> None:
     """
     from importlib.util import find_spec
 
-    for option, path in (("--html", arguments.html), ("--png", arguments.png)):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ValueError(f"{option} {path}: must be a file in a folder that exists")
+    common.check_targets({"--html": arguments.html, "--png": arguments.png})
     if arguments.html and arguments.dynamic:
         raise ValueError("--html shows the blocks of a mask that is known: leave out --dynamic")
     if arguments.png and find_spec("matplotlib") is None:

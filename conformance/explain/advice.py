@@ -9,7 +9,9 @@ from conformance.explain.expressions import is_structured
 from conformance.explain.layouts import LAYOUTS, Schedule
 from conformance.explain.memory import (
     CHIPS,
+    LANES,
     MIB,
+    SUBLANES,
     Shape,
     smem_bytes,
     smem_total,
@@ -17,7 +19,7 @@ from conformance.explain.memory import (
     vmem_verdict,
 )
 from conformance.explain.reorder import SORTABLE, best_share
-from conformance.explain.study import Option, Study
+from conformance.explain.study import Option, Stack, Study
 from conformance.explain.survey import prepared
 from conformance.explain.wording import blocks, count, listing, share, size
 from reference.masks import Dense
@@ -43,6 +45,7 @@ class Remark(NamedTuple):
 def remarks(found: Study) -> list[Remark]:
     """All that is worth saying, the verdict first."""
     said = [_verdict(found)]
+    said += _multiples(found)
     said += _grid(found)
     said += _fetches(found)
     said += _stored(found)
@@ -93,6 +96,23 @@ def _verdict(found: Study) -> Remark:
     return Remark("verdict", text)
 
 
+def _multiples(found: Study) -> list[Remark]:
+    """Block sizes that kernels for TPU do not take."""
+    question = found.question
+    if question.block_kv % LANES == 0 and question.block_q % SUBLANES == 0:
+        return []
+    text = (
+        f"Kernels for TPU take blocks of {LANES}, {2 * LANES}, … tokens: figures at "
+        f"{blocks(question.block_q, question.block_kv)} are for looking only."
+    )
+    longest = max(question.q_len, question.kv_len)
+    if longest % LANES:
+        text += (
+            f" A sequence of {longest:,} tokens has to be padded to {longest + -longest % LANES:,}."
+        )
+    return [Remark("limit", text)]
+
+
 def _grid(found: Study) -> list[Remark]:
     if found.question.dynamic:
         return [
@@ -139,23 +159,13 @@ def _stored(found: Study) -> list[Remark]:
     grid, ours = layout(found.forward, "grid"), layout(found.forward, "runs")
     if not grid.stored:
         return []
-    said = []
     stack = found.stack(grid)
     if found.question.dynamic:
         text = (
             f"A run-time mask is stored whole: {size(stack.stored)} of booleans, and jax hands them to the kernel as "
             f"int32, {size(stack.read)}."
         )
-        said.append(Remark("cost", text))
-        short = [chip.name for chip in CHIPS if stack.read > chip.hbm]
-        if short:
-            said.append(
-                Remark(
-                    "limit",
-                    f"The int32 copy alone is more than the main memory of {listing(short)}.",
-                )
-            )
-        return said
+        return [Remark("cost", text), *_main_memory(stack)]
     text = (
         f"{count(found.compiled.distinct, 'different partial block')} of {found.counts.partial:,} "
         f"{'is' if found.compiled.distinct == 1 else 'are'} stored: {size(stack.stored)} of booleans, which jax "
@@ -163,7 +173,7 @@ def _stored(found: Study) -> list[Remark]:
     )
     if found.counts.partial == found.counts.total:
         text += " Flash attention would never touch them."
-    said.append(Remark("cost", text))
+    said = [Remark("cost", text), *_main_memory(stack)]
     if not ours.stored:
         said.append(
             Remark(
@@ -181,6 +191,15 @@ def _stored(found: Study) -> list[Remark]:
             )
         )
     return said
+
+
+def _main_memory(stack: Stack) -> list[Remark]:
+    short = [chip.name for chip in CHIPS if stack.read > chip.hbm]
+    if not short:
+        return []
+    return [
+        Remark("limit", f"The int32 copy alone is more than the main memory of {listing(short)}.")
+    ]
 
 
 def _segments(found: Study) -> list[Remark]:

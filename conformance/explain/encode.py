@@ -115,7 +115,7 @@ def _pictures(cut: Cut, numbers: NDArray[np.int32]) -> tuple[list[str], tuple[in
     columns = numbers.shape[1]
     places = sorted(at for at in first.tolist() if numbers.flat[at] > 1)
     found = []
-    for at in itertools.islice(places, min(PICTURES, READ // cut.area)):
+    for at in itertools.islice(places, min(PICTURES, READ // (cut.block_q * cut.block_kv))):
         found.append(_picture(cut.entries_of(at // columns, at % columns), cells))
     return found, cells
 

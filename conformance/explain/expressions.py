@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,3 +133,16 @@ def leaves(expr: Expr) -> list[Expr]:
 def is_structured(expr: Expr) -> bool:
     """Whether everything about the mask follows from bounds and intervals, without reading entries."""
     return all(isinstance(leaf, STRUCTURED) for leaf in leaves(expr))
+
+
+def grain(expr: Expr) -> int:
+    """A size of squares, cut from position 0, inside of which a mask is all visible or all hidden; 0 for any size."""
+    if isinstance(expr, And | Or):
+        return math.gcd(grain(expr.left), grain(expr.right))
+    if isinstance(expr, Tiles):
+        return expr.size
+    if isinstance(expr, Prefix):
+        return expr.length
+    if isinstance(expr, Documents):
+        return math.gcd(*expr.lengths)
+    return 0 if isinstance(expr, Full) else 1

@@ -12,7 +12,7 @@ from conformance.explain.expressions import is_structured
 from conformance.explain.layouts import Compiled, Schedule, schedules
 from conformance.explain.memory import SIZES, Shape
 from conformance.explain.sizes import pairs
-from conformance.explain.survey import Cut, prepared, visible_pairs
+from conformance.explain.survey import Cut, TooManyEntries, prepared, visible_pairs
 from conformance.explain.visits import Heads, flash_fetches
 from reference.blocks import EMPTY, FULL, PARTIAL
 from reference.masks import And, Expr
@@ -214,12 +214,21 @@ def study(question: Question) -> Study:
         dkv=layouts(compiled, question, "dkv"),
         flash=flash_fetches(rows, columns, question.heads),
         unseen=_unseen(question, compiled),
-        options=[
-            _option(expr, question, compiled, sizes)
-            for sizes in pairs(question.q_len, question.kv_len, question.block_q, question.block_kv)
-            if _comparable(expr, question, sizes)
-        ],
+        options=_options(expr, question, compiled),
     )
+
+
+def _options(expr: Expr, question: Question, compiled: Compiled) -> list[Option]:
+    """Block sizes to compare, as far as they can be looked at quickly."""
+    found = []
+    for sizes in pairs(question.q_len, question.kv_len, question.block_q, question.block_kv):
+        if not _comparable(expr, question, sizes):
+            continue
+        try:
+            found.append(_option(expr, question, compiled, sizes))
+        except TooManyEntries:
+            continue
+    return found
 
 
 def _unseen(question: Question, compiled: Compiled) -> int | None:

@@ -8,6 +8,7 @@ partial, and two blocks that differ at one place are different; only what stays 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.explain.bounds import Box, Positions, facts
-from conformance.explain.expressions import is_structured, leaves
+from conformance.explain.expressions import grain, is_structured, leaves
 from conformance.explain.intervals import clip, intervals, visible_between
 from reference.blocks import EMPTY, FULL, PARTIAL, block_grid
 from reference.masks import Bool, Dense, Expr
@@ -26,13 +27,15 @@ Labels = NDArray[np.int8]
 #: Elements that are worked on at a time: bounds memory, not work.
 BATCH = 1 << 21
 #: Masks of up to so many entries are read once and kept.
-SMALL = 1 << 24
+SMALL = 1 << 26
 #: Entries of a mask that is neither structured nor stored that may be read.
-READABLE = 1 << 32
+READABLE = 1 << 29
 #: Blocks of such a mask that may be looked into.
 OPEN = 1 << 22
 #: Pairs of a block that are looked at, and how many more where that is not enough: to label it, and to tell it apart.
-PROBES, TELLING = (8, 64), (64, 512)
+PROBES, TELLING = (8, 64, 512), (64, 512)
+#: Probes of all blocks together beyond the first few.
+MORE_PROBES = 1 << 27
 
 
 class TooManyEntries(ValueError):
@@ -77,9 +80,14 @@ class Cut:
         return block_grid(self.q_len, self.kv_len, self.block_q, self.block_kv)
 
     @property
+    def stride(self) -> int:
+        """Of pairs that are so far apart one tells about all between: see `grain`."""
+        return math.gcd(grain(self.expr), self.block_q, self.block_kv)
+
+    @property
     def area(self) -> int:
-        """Pairs a block."""
-        return self.block_q * self.block_kv
+        """Pairs that have to be read to know a block."""
+        return self.block_q * self.block_kv // self.stride**2
 
     def labels(self) -> Labels:
         """Label of every block, int8 ``[q blocks, kv blocks]``.
@@ -130,8 +138,10 @@ class Cut:
 
     def entries_of(self, i: int, j: int) -> Bool:
         """The entries of one block, bool ``[block_q, block_kv]``."""
-        at = np.array([i * self.block_q]), np.array([j * self.block_kv])
-        return np.asarray(self._entries(*at)[0])
+        rows, columns = np.arange(self.block_q), np.arange(self.block_kv)
+        return self.expr.visible(
+            i * self.block_q + rows[:, None], j * self.block_kv + columns[None, :]
+        )
 
     def _stored_labels(self, array: Bool) -> Labels:
         rows, columns = self.grid
@@ -162,14 +172,16 @@ class Cut:
         seen = intervals(self.expr, q_at[:, None] + np.arange(self.block_q))
         ends = kv_at[:, None] + self.block_kv - 1
         total = visible_between(seen, kv_at[:, None], ends).sum(axis=1)
-        return np.where(total == self.area, FULL, np.where(total > 0, PARTIAL, EMPTY)).astype(
-            np.int8
-        )
+        return np.where(
+            total == self.block_q * self.block_kv, FULL, np.where(total > 0, PARTIAL, EMPTY)
+        ).astype(np.int8)
 
     def _probed(self, q_at: Positions, kv_at: Positions) -> Labels:
         some, gap = np.zeros((2, len(q_at)), dtype=np.bool_)
         open_ = np.arange(len(q_at))
         for probes in PROBES:
+            if probes >= self.area or probes * len(open_) > MORE_PROBES:
+                break
             for part in _batches(len(open_), probes):
                 at = open_[part]
                 seen = self._look(q_at[at], kv_at[at], probes)
@@ -198,8 +210,9 @@ class Cut:
         return self.expr.visible(q_at[:, None] + rows, kv_at[:, None] + columns)
 
     def _entries(self, q_at: Positions, kv_at: Positions) -> Bool:
-        rows = (q_at[:, None] + np.arange(self.block_q))[:, :, None]
-        columns = (kv_at[:, None] + np.arange(self.block_kv))[:, None, :]
+        """What has to be read of every block, bool ``[blocks, block_q / stride, block_kv / stride]``."""
+        rows = (q_at[:, None] + np.arange(0, self.block_q, self.stride))[:, :, None]
+        columns = (kv_at[:, None] + np.arange(0, self.block_kv, self.stride))[:, None, :]
         return self.expr.visible(rows, columns)
 
     def _interval_key(self, i: Positions, j: Positions) -> NDArray[np.int64]:
@@ -219,6 +232,8 @@ class Cut:
         """`partial_ids` by probes; blocks that these do not tell apart are compared whole."""
         group = np.zeros(len(i), dtype=np.int64)
         for probes in TELLING:
+            if probes >= self.area:
+                break
 
             def probe(i: Positions, j: Positions, probes: int = probes) -> NDArray[np.uint8]:
                 seen = self._look(i * self.block_q, j * self.block_kv, probes)

@@ -26,12 +26,20 @@ STYLES = {"verdict": "bold", "good": "green", "cost": "yellow", "limit": "bold r
 EMPTY_STYLE, PARTIAL_STYLE, FULL_STYLE, MIXED_STYLE = "bright_black", "yellow", "blue", "cyan"
 
 
-def print_study(found: Study, said: list[Remark], console: Console) -> None:
-    """Prints everything."""
+def print_study(found: Study, said: list[Remark], console: Console, *, quiet: bool = False) -> None:
+    """Prints everything.
+
+    Args:
+      found, said: what is printed.
+      console: where.
+      quiet: leave out the map and the tables.
+    """
     console.print(_title(found))
     console.print()
     for remark in said:
         console.print(_remark(remark, console.width), no_wrap=True)
+    if quiet:
+        return
     console.print()
     for row in block_map(found, console.width):
         console.print(row, no_wrap=True, overflow="crop")

@@ -116,6 +116,14 @@ def test_what_fits_where() -> None:
     assert "on v4, v5e and v5p" in text(found, "limit")
 
 
+def test_block_sizes_that_no_kernel_takes() -> None:
+    found = text(said("causal", 1000, 100), "limit")
+    assert "Kernels for TPU take blocks of 128, 256, … tokens: figures at 100×100 are for" in found
+    assert "A sequence of 1,000 tokens has to be padded to 1,024." in found
+    assert "padded" not in text(said("causal", 1024, 64), "limit")
+    assert not text(said("causal", 1024, 128), "limit")
+
+
 def test_block_sizes_to_compare() -> None:
     assert neighbours(8192, 512) == [128, 256, 512, 1024, 2048]
     assert neighbours(768, 384) == [384, 768]

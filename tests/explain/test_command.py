@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -164,6 +166,23 @@ def test_bad_input_is_one_clear_error(said: Run, arguments: list[str], message: 
     assert found.err.startswith("splash-conformance: ")
     assert message in found.err
     assert found.out == ""
+
+
+def test_the_example_of_the_readme_is_real(said: Run) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    section = text.split("## What a mask costs")[1].split("\n## ")[0]
+    command, shown = re.findall(r"```\n(.*?)```", section, flags=re.DOTALL)[:2]
+    out = said(*shlex.split(command)[1:]).out
+    assert out.startswith(shown)
+
+
+def test_quiet_and_without_colours(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    found = said("explain", "causal", "--seq", "1024", "--quiet", "--no-color")
+    assert found.out.splitlines()[2].startswith("  Skips 43.8 %")
+    assert "██" not in found.out
+    assert "\x1b[3" not in found.out
+    assert "\x1b[3" in said("explain", "causal", "--seq", "1024").out
 
 
 def test_the_page_is_written(said: Run, home: Path) -> None:

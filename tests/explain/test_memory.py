@@ -160,8 +160,8 @@ def _vmem_used(compiled: Any) -> int:
 
 @pytest.mark.parametrize(
     ("block", "options"),
-    [(512, {}), (1024, {"dtype": "float32"}), (1024, {"head_dim": 256})],
-    ids=["512", "float32", "head_dim"],
+    [(512, {}), (1024, {"dtype": "float32"})],
+    ids=["512", "float32"],
 )
 def test_vector_memory_is_estimated_on_the_safe_side(block: int, options: dict[str, Any]) -> None:
     found = _causal(8192, block, **options)
@@ -176,6 +176,7 @@ def test_vector_memory_of_stored_masks() -> None:
     assert 0.95 < vmem_bytes(_grid(found), found.question.shape) / used < 1.5
 
 
+@pytest.mark.deep
 def test_what_does_not_fit_does_not_compile() -> None:
     found = _causal(8192, 2048, head_dim=256)
     v5e, v6e = (chip for chip in CHIPS if chip.name in ("v5e", "v6e"))

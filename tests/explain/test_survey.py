@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from conformance.explain import survey
 from conformance.explain.bounds import Box, facts
-from conformance.explain.expressions import Documents, Prefix, Tiles
+from conformance.explain.expressions import Documents, Prefix, Tiles, grain
 from conformance.explain.shades import shades
 from conformance.explain.survey import Cut, TooManyEntries, prepared, visible_pairs
 from conformance.mask_json import Random
 from reference.blocks import labels, partial_stack
-from reference.masks import Causal, Local, Mask
+from reference.masks import Causal, Full, Local, Mask
 from tests.explain.masks import Case, cases
 
 
@@ -92,6 +92,21 @@ def test_documents_repeat_the_last_length() -> None:
     dense = Mask(Documents((2, 3)), 9, 9).dense()
     starts = [0, 0, 2, 2, 2, 5, 5, 5, 8]
     assert dense.tolist() == [[a == b for b in starts] for a in starts]
+
+
+def test_masks_of_whole_squares_are_read_square_by_square() -> None:
+    length = 1 << 17
+    cut = Cut(Tiles(0.01, 128) & Documents((2048, 4096)), length, length, 1024, 1024)
+    assert (cut.stride, cut.area) == (128, 64)
+    found = cut.labels()
+    _, distinct = cut.partial_ids(found)
+    assert 0 < np.count_nonzero(found) < 1000
+    assert distinct > 10
+    assert [grain(e) for e in (Full(), Prefix(96) & Tiles(0.5, 64), Causal() | Full())] == [
+        0,
+        32,
+        1,
+    ]
 
 
 def test_whole_squares_are_hidden_together() -> None:
