@@ -21,7 +21,7 @@ from conformance.explain.memory import (
 from conformance.explain.reorder import SORTABLE, best_share
 from conformance.explain.study import Option, Stack, Study
 from conformance.explain.survey import prepared
-from conformance.explain.wording import blocks, count, listing, share, size
+from conformance.explain.wording import beside, blocks, count, listing, share, size
 from reference.masks import Dense
 
 Kind = Literal["verdict", "good", "cost", "limit", "try"]
@@ -229,8 +229,8 @@ def _scalar_memory(found: Study) -> list[Remark]:
                 continue
             largest = max(schedule.arrays, key=smem_bytes)
             text = (
-                f"{library} cannot run the {kernel} kernel on any TPU: its arrays need {size(total)} of scalar memory, "
-                f"which has {size(limit)}; {largest.name} takes {size(smem_bytes(largest))}."
+                f"{library} cannot run the {kernel} kernel on any TPU: its arrays need {beside(total, limit)} of scalar "
+                f"memory, which has {size(limit)}; {largest.name} takes {size(smem_bytes(largest))}."
             )
             larger = [
                 option

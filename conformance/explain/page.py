@@ -14,7 +14,7 @@ from conformance.explain.layouts import LAYOUTS
 from conformance.explain.memory import CHIPS, SIZES, SMEM_BESIDES
 from conformance.explain.report import to_json
 from conformance.explain.study import Question, Study
-from conformance.explain.wording import count, listing, share, size
+from conformance.explain.wording import beside, count, listing, share, size
 from conformance.html.page import render
 
 #: What stands before a remark.
@@ -46,6 +46,8 @@ def page(found: Study, said: list[Remark]) -> str:
         model=_script(model(question, parts)),
         size=size,
         share=share,
+        beside=beside,
+        count=count,
     )
 
 

@@ -13,7 +13,7 @@ from conformance.explain.layouts import LAYOUTS, Schedule
 from conformance.explain.memory import CHIPS, smem_bytes, smem_total, vmem_bytes, vmem_verdict
 from conformance.explain.shades import Shades, shades
 from conformance.explain.study import Study
-from conformance.explain.wording import blocks, count, share, size
+from conformance.explain.wording import beside, blocks, count, share, size
 
 #: Cells of the map at most.
 MAP_ROWS, MAP_COLUMNS = 32, 48
@@ -54,13 +54,13 @@ def print_study(found: Study, said: list[Remark], console: Console, *, quiet: bo
         ),
         ("Other block sizes", _sizes(found), ""),
     ):
-        console.print(title, style="bold")
+        console.print(title, style="bold", highlight=False)
         console.print(table)
         if below:
             console.print(below)
         console.print()
     for line in _stored(found):
-        console.print(line)
+        console.print(line, highlight=False)
 
 
 def _limits() -> str:
@@ -91,7 +91,7 @@ def _title(found: Study) -> Text:
 
 def _remark(remark: Remark, width: int) -> Text:
     lines = textwrap.wrap(remark.text, min(width, TEXT_WIDTH) - 3)
-    text = Text(f"{SIGNS[remark.kind]} ", style=STYLES[remark.kind])
+    text = Text().append(f"{SIGNS[remark.kind]} ", STYLES[remark.kind])
     return text.append("\n  ".join(lines), style="" if remark.kind != "verdict" else "bold")
 
 
@@ -215,7 +215,8 @@ def _scalar(found: Study) -> Table:
 def _total(schedule: Schedule) -> Text:
     total = smem_total(schedule)
     fits = all(total <= chip.smem for chip in CHIPS)
-    return Text(f"{size(total)} {'fits' if fits else 'TOO MUCH'}", "green" if fits else "bold red")
+    number = beside(total, min(chip.smem for chip in CHIPS))
+    return Text(f"{number} {'fits' if fits else 'TOO MUCH'}", "green" if fits else "bold red")
 
 
 def _vector(found: Study) -> Table:
@@ -241,7 +242,7 @@ def _stored(found: Study) -> list[str]:
         return []
     before, after = size(partial * area), size(distinct * area)
     lines = [
-        f"Partial mask blocks, as booleans: {partial:,} take {before}, {distinct:,} different ones {after}."
+        f"Partial mask blocks, as booleans: {partial:,} take {before}, {count(distinct, 'different one')} {after}."
     ]
     for layout, library in LAYOUTS.items():
         schedule = [schedule for schedule in found.forward if schedule.layout == layout][-1]

@@ -12,6 +12,13 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
+def beside(nbytes: int, limit: int) -> str:
+    """Bytes in the unit of `size`, or in KiB where that would hide that they are more than ``limit``."""
+    if nbytes > limit and size(nbytes) == size(limit):
+        return f"{-(-nbytes // 1024):,} KiB"
+    return size(nbytes)
+
+
 def share(part: float) -> str:
     """A share of 1 in per cent, never rounded to all or nothing."""
     if 0 < part < 0.0005:

@@ -12,7 +12,7 @@ from conformance.explain.grammar import parse
 from conformance.explain.reorder import best_share
 from conformance.explain.sizes import dividing, neighbours, pairs
 from conformance.explain.study import Question, study
-from conformance.explain.wording import listing, share, size
+from conformance.explain.wording import beside, listing, share, size
 from reference.masks import Dense, Expr
 
 
@@ -145,6 +145,11 @@ def test_block_sizes_to_compare() -> None:
 def test_wording() -> None:
     sizes = [size(n) for n in (512, 1 << 10, 1536, 150 << 20, 3 << 30, 1 << 40)]
     assert sizes == ["512 B", "1.0 KiB", "1.5 KiB", "150 MiB", "3.0 GiB", "1.0 TiB"]
+    assert [beside(n, 1 << 20) for n in (1 << 20, (1 << 20) + 1, 3 << 20)] == [
+        "1.0 MiB",
+        "1,025 KiB",
+        "3.0 MiB",
+    ]
     shares = [share(part) for part in (0, 1, 0.5, 0.0001, 0.99999, 1.004)]
     assert shares == ["0 %", "100 %", "50.0 %", "under 0.1 %", "over 99.9 %", "100.4 %"]
     assert [listing(["a"]), listing(["a", "b"]), listing(["a", "b", "c"])] == [

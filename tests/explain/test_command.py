@@ -41,7 +41,7 @@ def test_what_is_printed(said: Run) -> None:
     assert (
         "Scalar memory, as the compiler pads it (1.0 MiB a core on v4, v5e, v5p, v6e, v7x)" in lines
     )
-    assert "Partial mask blocks, as booleans: 8 take 128 KiB, 1 different ones 16.0 KiB." in lines
+    assert "Partial mask blocks, as booleans: 8 take 128 KiB, 1 different one 16.0 KiB." in lines
     assert "\x1b" not in found.out
     assert max(map(len, lines)) <= 110
     assert not any(line.endswith(" ") for line in lines)
