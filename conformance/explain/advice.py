@@ -229,8 +229,8 @@ def _scalar_memory(found: Study) -> list[Remark]:
                 continue
             largest = max(schedule.arrays, key=smem_bytes)
             text = (
-                f"{library} cannot run the {kernel} kernel on any TPU: its arrays need {beside(total, limit)} of scalar "
-                f"memory, which has {size(limit)}; {largest.name} takes {size(smem_bytes(largest))}."
+                f"{library} cannot run the {kernel} kernel on any TPU: its arrays need {beside(total, limit)} of "
+                f"scalar memory, which has {size(limit)}; {largest.name} takes {size(smem_bytes(largest))}."
             )
             larger = [
                 option
