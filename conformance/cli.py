@@ -18,7 +18,7 @@ from conformance.suggest import did_you_mean
 
 #: Modules of `conformance.commands`, in the order of the help page.
 COMMANDS = (
-    "run", "compare", "report", "explain", "fuzz_mask", "list", "smoke", "replay", "minimise", "merge",
+    "run", "compare", "report", "explain", "fuzz_mask", "list", "smoke", "replay", "minimise", "merge", "mutants",
     "completion",
 )  # fmt: skip
 

@@ -71,7 +71,7 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
     return None
 
 
-class _Search:
+class Search:
     """State of the search of one check."""
 
     def __init__(
@@ -247,7 +247,7 @@ def run_check(
     missing = check.missing(subject)
     if missing:
         return replace(outcome, status="n/a", reason=f"not declared: {', '.join(missing)}")
-    search = _Search(check, subject, profile, deviations, trail)
+    search = Search(check, subject, profile, deviations, trail)
     with ratios.recording() as outcome.ratios:
         search.run(seed)
     outcome.examples, outcome.coverage = len(search.seen), search.tried
@@ -268,7 +268,7 @@ def _status(outcome: Outcome) -> Status:
     return "known deviation" if any(f.deviation for f in outcome.findings) else "conforms"
 
 
-def stale_deviations(check: Check, search: _Search, deviations: Sequence[Deviation]) -> list[str]:
+def stale_deviations(check: Check, search: Search, deviations: Sequence[Deviation]) -> list[str]:
     """Known deviations whose fixed problem belongs to this check and no longer fails."""
     failing = {
         (found.deviation, found.vector)

@@ -283,6 +283,7 @@ add(
         "mask-next-out-of-range",
         "MASKNEXT-4",
         "out of bounds",
+        seen_in="tokamax 0.0.17: -1 in shards without partial blocks",
         info=grid_only(changed("mask_next", lambda a, info: np.where(info.block_mask == 1, a, 99))),
     ),
     Mutant(

@@ -268,10 +268,10 @@ class CapWithoutSlopeBesideSinks(OnlineBackward):
         return super().slope(raw) if self.sinks is None else np.ones_like(raw)
 
 
-def _mutant(name: str, clause: str, bug_class: str, stage: type) -> Mutant:
+def _mutant(name: str, clause: str, bug_class: str, stage: type, seen_in: str = "") -> Mutant:
     if issubclass(stage, OnlineBackward):
         stage = type(stage.__name__, (Numerics,), {"backward_kernel": stage})
-    return Mutant(name, clause, bug_class, numerics=stage)
+    return Mutant(name, clause, bug_class, seen_in, numerics=stage)
 
 
 add(
@@ -288,9 +288,21 @@ add(
     _mutant("fused-dq-twice", "BWD-11", "fused kernel", FusedDqTwice),
     _mutant("large-backward-blocks-cut", "BWD-12", "block sizes", LargeBlocksCut),
     _mutant("empty-rows-uniform", "BWD-13", "rows that see nothing", EmptyRowsUniform),
-    _mutant("empty-rows-nan", "BWD-14", "rows that see nothing", EmptyRowsNan),
+    _mutant(
+        "empty-rows-nan",
+        "BWD-14",
+        "rows that see nothing",
+        EmptyRowsNan,
+        "jax 0.12.0.1, tokamax 0.0.17",
+    ),
     _mutant("no-gradient-beside-residuals", "BWD-15", "two kernels", NoGradientBesideResiduals),
-    _mutant("logsumexp-loss-dropped", "BWD-16", "cotangent of the residual", LogsumexpLossDropped),
+    _mutant(
+        "logsumexp-loss-dropped",
+        "BWD-16",
+        "cotangent of the residual",
+        LogsumexpLossDropped,
+        "tokamax 0.0.17",
+    ),
     _mutant("descends", "BWD-17", "sign", Descends),
     _mutant("d-out-clipped", "BWD-18", "linearity", DoutClipped),
     _mutant("narrow-dv", "BWD-19", "head dimensions", NarrowDv),

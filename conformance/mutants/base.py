@@ -39,6 +39,8 @@ class Mutant:
       numerics: stages of the computation, overridden.
       without: features that are not declared.
       quality: it violates a quality clause: its figure must be worse than the reference's.
+      kill_rate: of a mistake within a small factor of what rounding does: the recorded share of seeds with
+        which it is noticed in the quick profile; None for all other mistakes, which always are.
     """
 
     name: str
@@ -56,6 +58,16 @@ class Mutant:
     numerics: type[Numerics] | None = None
     without: tuple[str, ...] = ()
     quality: bool = False
+    kill_rate: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """``structural``, ``algebraic``, ``precision`` or ``quality``: what it is about."""
+        if self.quality:
+            return "quality"
+        if self.kill_rate is not None:
+            return "precision"
+        return "structural" if self.numerics is None else "algebraic"
 
 
 #: All mutants by name.
@@ -63,7 +75,7 @@ MUTANTS: dict[str, Mutant] = {}
 
 TABLES = (
     "masks", "labels", "arrays", "layouts", "schedules", "rejections",
-    "forward", "residuals", "backward", "devices", "ring", "numeric_rejections",
+    "forward", "residuals", "backward", "precision", "devices", "ring", "numeric_rejections",
 )  # fmt: skip
 
 

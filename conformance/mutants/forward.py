@@ -374,12 +374,24 @@ add(
     numeric_mutant(
         "empty-row-empties-block", "FWD-18", "rows that see nothing", EmptyRowEmptiesBlock
     ),
-    numeric_mutant("empty-blocks-unwritten", "FWD-19", "unwritten output", EmptyBlocksUnwritten),
+    numeric_mutant(
+        "empty-blocks-unwritten",
+        "FWD-19",
+        "unwritten output",
+        EmptyBlocksUnwritten,
+        seen_in="tokamax 0.0.17",
+    ),
     numeric_mutant("counts-calls", "FWD-20", "determinism", CountsCalls),
     numeric_mutant("full-blocks-masked", "FWD-21", "mask block of a full block", FullBlocksMasked),
     numeric_mutant("reads-everything", "FWD-22", "reads what nobody sees", ReadsEverything),
     numeric_mutant("no-maximum", "FWD-23", "overflow", NoMaximum),
-    numeric_mutant("sentinel-for-hidden", "FWD-24", "stand-in for hidden pairs", Sentinel),
+    numeric_mutant(
+        "sentinel-for-hidden",
+        "FWD-24",
+        "stand-in for hidden pairs",
+        Sentinel,
+        seen_in="jax 0.12.0.1, tokamax 0.0.17",
+    ),
     numeric_mutant("lanes-cut", "FWD-25", "head dimensions", LanesCut),
     numeric_mutant("output-in-float32", "FWD-26", "types", OutputInFloat32),
     numeric_mutant("nan-for-large-logits", "NUM-1", "overflow", NanForLargeLogits),

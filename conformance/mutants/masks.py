@@ -257,6 +257,7 @@ add(
         "mask-function-constant-in-kernels",
         "MASK-19",
         "constant in a traced program",
+        seen_in="jax 0.12.0.1 and tokamax 0.0.17, windows without limits",
         mask_at=other_inside_kernels,
     ),
     Mutant("bounds-from-two-corners", "MASK-20", "only safe, not exact", bounds=bounds_of_corners),

@@ -108,19 +108,19 @@ class AnySoftCap(Lenient):
         return inputs
 
 
-def _mutant(name: str, clause: str, stage: type[Numerics]) -> Mutant:
-    return Mutant(name, clause, "bad input accepted", numerics=stage)
+def _mutant(name: str, clause: str, stage: type[Numerics], seen_in: str = "") -> Mutant:
+    return Mutant(name, clause, "bad input accepted", seen_in, numerics=stage)
 
 
 add(
-    _mutant("queries-of-any-length", "REJECT-9", FitsQueries),
-    _mutant("keys-of-any-length", "REJECT-10", FitsKeys),
-    _mutant("any-number-of-heads", "REJECT-11", FitsHeads),
+    _mutant("queries-of-any-length", "REJECT-9", FitsQueries, "jax 0.12.0.1, tokamax 0.0.17"),
+    _mutant("keys-of-any-length", "REJECT-10", FitsKeys, "jax 0.12.0.1, tokamax 0.0.17"),
+    _mutant("any-number-of-heads", "REJECT-11", FitsHeads, "jax 0.12.0.1, equal masks"),
     _mutant("any-number-of-kv-heads", "REJECT-12", FitsHeads),
     _mutant("segment-ids-of-any-length", "REJECT-13", FitsSegments),
     _mutant("any-number-of-sinks", "REJECT-14", FitsSinks),
     _mutant("any-head-dimension", "REJECT-15", FitsHeadDim),
     Mutant("python-integers-only", "REJECT-16", "good input refused", numerics=PythonIntegersOnly),
-    _mutant("any-mask-value", "REJECT-17", AnyMaskValue),
-    _mutant("any-soft-cap", "REJECT-18", AnySoftCap),
+    _mutant("any-mask-value", "REJECT-17", AnyMaskValue, "jax 0.12.0.1, tokamax 0.0.17"),
+    _mutant("any-soft-cap", "REJECT-18", AnySoftCap, "jax 0.12.0.1, tokamax 0.0.17"),
 )

@@ -90,6 +90,24 @@ class UpperBound(OnlineForward):
         return output, logsumexp, np.maximum(largest, logsumexp) + 1
 
 
+class SinkInMaximum(OnlineForward):
+    """max_logits is at least the sink."""
+
+    def add_sink(self, state: RowState, sink: Real) -> None:
+        super().add_sink(state, sink)
+        logit = self.math.to_base(np.broadcast_to(sink, state.total.shape))
+        state.largest = np.maximum(state.largest, logit)
+
+
+class MaximumAsGiven(OnlineForward):
+    """With a constant maximum max_logits is that constant."""
+
+    def finish(self, state: RowState) -> tuple[Real, Real, Real]:
+        output, logsumexp, largest = super().finish(state)
+        fixed = self.math.profile.constant_maximum
+        return output, logsumexp, largest if fixed is None else np.full_like(largest, fixed)
+
+
 class ResidualsInBfloat(Numerics):
     """Residuals have the type of the arrays."""
 
@@ -109,6 +127,10 @@ add(
     numeric_mutant("logsumexp-without-maximum", "RES-1", "units", LogOfTotal),
     numeric_mutant("sink-not-in-logsumexp", "RES-2", "sinks", SinkNotInLogsumexp),
     numeric_mutant("maximum-over-hidden-pairs", "RES-3", "hidden pairs", MaximumOverHidden),
+    numeric_mutant("sink-in-max-logits", "RES-3", "sinks", SinkInMaximum, seen_in="tokamax 0.0.17"),
+    numeric_mutant(
+        "max-logits-as-given", "RES-5", "constant maximum", MaximumAsGiven, seen_in="tokamax 0.0.17"
+    ),
     numeric_mutant("binary-residuals", "RES-4", "units", BinaryResiduals),
     numeric_mutant("constant-not-added-back", "RES-5", "constant maximum", ConstantNotAddedBack),
     numeric_mutant("nan-for-empty-rows", "RES-6", "rows that see nothing", NanForEmptyRows),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Inputs
+from conformance.adapter import Forward, Inputs
 from conformance.adapters.reference_numerics import Numerics
 from conformance.mutants.base import Mutant, add
 from reference.attention import Float, SegmentIds
@@ -179,10 +180,16 @@ class MaximumForLogsumexp(Numerics):
         return replace(found, logsumexp=found.max_logits)
 
 
-def _mutant(
-    name: str, clause: str, bug_class: str, stage: type[Numerics], **more: tuple[str, ...]
-) -> Mutant:
-    return Mutant(name, clause, bug_class, numerics=stage, without=more.get("without", ()))
+class ResidualsIgnored(Numerics):
+    """The ring takes the option to return residuals, and returns none."""
+
+    def forward(self, inputs: Inputs, **options: Any) -> Forward:
+        found = super().forward(inputs, **options)
+        return replace(found, logsumexp=None, max_logits=None) if self.problem.ring > 1 else found
+
+
+def _mutant(name: str, clause: str, bug_class: str, stage: type[Numerics], **more: Any) -> Mutant:
+    return Mutant(name, clause, bug_class, numerics=stage, **more)
 
 
 add(
@@ -202,8 +209,13 @@ add(
     _mutant("logsumexp-of-one-shard", "RING-13", "probabilities", LogsumexpOfOneShard),
     _mutant("gradients-move-on", "RING-14", "off by one", GradientsMoveOn),
     _mutant("unseeing-row-drops-step", "RING-15", "rows that see nothing", UnseeingRowDropsStep),
-    Mutant(
-        "units-mixed-in-ring", "RING-16", "units", seen_in="tokamax 0.0.17", numerics=UnitsMixed
-    ),
+    _mutant("units-mixed-in-ring", "RING-16", "units", UnitsMixed, seen_in="tokamax 0.0.17"),
     _mutant("maximum-for-logsumexp-in-ring", "RING-18", "logarithm", MaximumForLogsumexp),
+    _mutant(
+        "residuals-ignored-in-ring",
+        "RING-18",
+        "ignored argument",
+        ResidualsIgnored,
+        seen_in="tokamax 0.0.17",
+    ),
 )

@@ -169,6 +169,7 @@ add(
         "idle-steps-out-of-range",
         "SCHED-6",
         "out of bounds",
+        seen_in="tokamax 0.0.17: fetches with the index -1",
         schedule=operand_changed(("k", "v"), out_of_range_when_idle),
     ),
     Mutant("segments-out-of-range", "SCHED-6", "out of bounds", schedule=segments_out_of_range),
