@@ -37,7 +37,8 @@ MASK is one of
   random:SHARE[,block=N][,seed=N]  SHARE of the pairs hidden, at random; with block=N whole N×N squares
   FILE.npy                         a stored array (q_len, kv_len); --seq is not needed
   FILE.py:NAME  FILE.py:NAME(…)    a mask of your own: an array, an object with shape and mask[q slice, kv slice],
-                                   or a function of (q_ids, kv_ids); arguments are literals, q_len, kv_len or shape
+                                   or a function of (q_ids, kv_ids); arguments are literals, q_len, kv_len or shape;
+                                   masks too long to be read need block_bounds, as those of pallas_impl have
 joined by & (both), | (either) and + (either, binds tightest), with parentheses. Numbers: 8192, 8_192, 8k, 1M.
 """
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.expressions import Documents, Prefix
+from conformance.explain.expressions import Claimed, Documents, Prefix
 from reference.masks import And, Bool, Causal, ChunkedCausal, Expr, Full, Local, Or
 
 Positions = NDArray[np.int64]
@@ -111,6 +111,12 @@ def _(expr: Documents, box: Box) -> Facts:
     first_q, last_q, first_kv, last_kv = (expr.span(edge)[0] for edge in box)
     some = (first_q <= last_kv) & (first_kv <= last_q)
     return _exact(box, some, (first_q == last_kv) & (first_kv == last_q))
+
+
+@facts.register
+def _(expr: Claimed, box: Box) -> Facts:
+    some, full = expr.mask.block_bounds(*(edge.astype(np.int32) for edge in box))
+    return _exact(box, np.asarray(some), np.asarray(full))
 
 
 @facts.register

@@ -100,6 +100,38 @@ class ReadOff(Dense):
 
 
 @dataclass(frozen=True, eq=False)
+class Claimed(Expr):
+    """A mask of somebody else that says what its rectangles hold (MASK-20), and is believed.
+
+    Attributes:
+      mask: has ``shape``, ``visible`` and ``block_bounds``.
+      name: how it was written.
+    """
+
+    mask: Any
+    name: str
+    computable = True
+
+    def check_shape(self, q_len: int, kv_len: int) -> None:
+        if tuple(self.mask.shape) != (q_len, kv_len):
+            raise ValueError(
+                f"{self.name} has shape {tuple(self.mask.shape)}, expected {(q_len, kv_len)}"
+            )
+
+    def visible(self, q_ids: Int, kv_ids: Int) -> Bool:
+        return np.asarray(self.mask.visible(q_ids.astype(np.int32), kv_ids.astype(np.int32)))
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimedRows(Claimed):
+    """One that says what its rows hold too (MASK-21).
+
+    Attributes:
+      mask: has ``kv_intervals`` besides.
+    """
+
+
+@dataclass(frozen=True, eq=False)
 class Function(Expr):
     """A mask that is a function of positions.
 
@@ -120,7 +152,7 @@ class Function(Expr):
 
 
 #: Masks whose rows are a few intervals, and of whose blocks bounds are known.
-STRUCTURED = (Full, Causal, Local, ChunkedCausal, Prefix, Documents)
+STRUCTURED = (Full, Causal, Local, ChunkedCausal, Prefix, Documents, ClaimedRows)
 
 
 def leaves(expr: Expr) -> list[Expr]:

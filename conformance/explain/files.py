@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.explain.expressions import Function, ReadOff
+from conformance.explain.expressions import Claimed, ClaimedRows, Function, ReadOff
 from reference.masks import Bool, Dense, Expr, Mask
 
 #: Entries of a mask of somebody else that are read by slices.
@@ -137,6 +137,9 @@ def as_expr(made: Any, name: str) -> Expr:
         return _dense(made, name)
     shape = getattr(made, "shape", None)
     if shape is not None and hasattr(made, "__getitem__"):
+        claimed = _claimed(made, name) if int(np.prod(shape)) > READABLE else None
+        if claimed is not None:
+            return claimed
         values = _read(made, tuple(np.atleast_1d(shape).tolist()), name)
         # How masks of jax, tokamax and pallas_impl say that kernels can compute them.
         return ReadOff(values) if hasattr(made, "mask_function") else Dense(values)
@@ -150,6 +153,21 @@ def as_expr(made: Any, name: str) -> Expr:
     )
 
 
+def _claimed(mask: Any, name: str) -> Expr | None:
+    """A mask that tells what its rectangles hold; None if it does not, or if its rows do not stand at 0, 1, 2, …"""
+    if not (hasattr(mask, "visible") and hasattr(mask, "block_bounds")):
+        return None
+    for axis, length in zip(("q", "kv"), mask.shape, strict=True):
+        positions = getattr(mask, f"{axis}_sequence", None)
+        if positions is not None and not np.array_equal(positions, np.arange(length)):
+            return None
+    corner = np.zeros(1, dtype=np.int32)
+    if mask.block_bounds(corner, corner, corner, corner) is None:
+        return None
+    rows = getattr(mask, "kv_intervals", None)
+    return Claimed(mask, name) if rows is None or rows(corner) is None else ClaimedRows(mask, name)
+
+
 def _read(mask: Any, shape: tuple[int, ...], name: str) -> Bool:
     if len(shape) != 2:
         raise ValueError(f"{name} must have a shape (q_len, kv_len), got {shape}")
@@ -157,7 +175,7 @@ def _read(mask: Any, shape: tuple[int, ...], name: str) -> Bool:
     if q_len * kv_len > READABLE:
         raise ValueError(
             f"{name} has {q_len * kv_len:,} entries, too many to read by slices; give a function of "
-            "(q_ids, kv_ids) instead"
+            "(q_ids, kv_ids) instead, or a mask with block_bounds"
         )
     array = np.empty(shape, dtype=np.bool_)
     rows = max(1, STRIP // kv_len)

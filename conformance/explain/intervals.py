@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.explain.bounds import Positions
-from conformance.explain.expressions import Documents, Prefix
+from conformance.explain.expressions import ClaimedRows, Documents, Prefix
 from reference.masks import And, Causal, ChunkedCausal, Expr, Full, Local, Or
 
 #: Beyond every position: open sides of a mask.
@@ -68,6 +68,12 @@ def _(expr: Prefix, q_ids: Positions) -> Intervals:
 @intervals.register
 def _(expr: Documents, q_ids: Positions) -> Intervals:
     return _one(*expr.span(q_ids))
+
+
+@intervals.register
+def _(expr: ClaimedRows, q_ids: Positions) -> Intervals:
+    lo, hi = expr.mask.kv_intervals(q_ids.astype(np.int32))
+    return tidy(np.asarray(lo, dtype=np.int64), np.asarray(hi, dtype=np.int64))
 
 
 @intervals.register

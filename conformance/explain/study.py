@@ -15,13 +15,14 @@ from conformance.explain.sizes import pairs
 from conformance.explain.survey import Cut, TooManyEntries, prepared, visible_pairs
 from conformance.explain.visits import Heads, flash_fetches
 from reference.blocks import EMPTY, FULL, PARTIAL
-from reference.masks import And, Expr
+from reference.masks import And, Dense, Expr
 
 #: Blocks of a grid that is only looked at for comparison, of structured and stored masks, and of others.
 COMPARED = 1 << 22
 COMPARED_UNSTRUCTURED = 1 << 20
-#: Partial blocks that are told apart only for comparison.
+#: Partial blocks that are told apart only for comparison, and entries that are read for it.
 COMPARED_PARTIAL = 1 << 17
+COMPARED_ENTRIES = 1 << 26
 
 
 ONE_HEAD = Heads(1, 1)
@@ -253,7 +254,8 @@ def _option(expr: Expr, question: Question, compiled: Compiled, sizes: tuple[int
         cut = Cut(expr, question.q_len, question.kv_len, *sizes)
         labels = cut.labels()
         partial = int(np.count_nonzero(labels == PARTIAL))
-        known = partial <= COMPARED_PARTIAL
+        quick = is_structured(expr) or isinstance(expr, Dense)
+        known = partial <= COMPARED_PARTIAL and (quick or partial * cut.area <= COMPARED_ENTRIES)
         ids, distinct = np.arange(partial, dtype=np.int32), partial  # if all of them differ
         if known:
             ids, distinct = cut.partial_ids(labels)

@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ BATCH = 1 << 21
 #: Masks of up to so many entries are read once and kept.
 SMALL = 1 << 26
 #: Entries of a mask that is neither structured nor stored that may be read.
-READABLE = 1 << 29
+READABLE = 1 << 30
 #: Blocks of such a mask that may be looked into.
 OPEN = 1 << 22
 #: Pairs of a block that are looked at, and how many more where that is not enough: to label it, and to tell it apart.
@@ -215,14 +214,13 @@ class Cut:
         columns = (kv_at[:, None] + np.arange(0, self.block_kv, self.stride))[:, None, :]
         return self.expr.visible(rows, columns)
 
-    def _interval_key(self, i: Positions, j: Positions) -> NDArray[np.int64]:
+    def _interval_key(self, i: Positions, j: Positions) -> list[bytes]:
         rows = intervals(self.expr, (i * self.block_q)[:, None] + np.arange(self.block_q))
         first = (j * self.block_kv)[:, None]
-        inside = clip(rows, first, first + self.block_kv - 1)
-        # As many intervals as there can be, so that keys of all batches have one size.
-        both = np.full((2, len(leaves(self.expr)), *inside.lo.shape[1:]), -1, dtype=np.int64)
-        both[0, : len(inside.lo)], both[1, : len(inside.hi)] = inside.lo, inside.hi
-        return np.moveaxis(both, 2, 0).reshape(len(i), -1)
+        inside = np.stack(clip(rows, first, first + self.block_kv - 1), axis=1)
+        # The last intervals are empty where another block of the batch has more: they do not count.
+        used = (inside[:, 0] <= inside[:, 1]).any(axis=2).sum(axis=0)
+        return [inside[:count, :, n].tobytes() for n, count in enumerate(used.tolist())]
 
     def _content_key(self, i: Positions, j: Positions) -> NDArray[np.uint8]:
         entries = self._entries(i * self.block_q, j * self.block_kv).reshape(len(i), -1)
@@ -267,20 +265,22 @@ def _batches(count: int, cost: int) -> Iterator[slice]:
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
-_Key = Callable[[Positions, Positions], NDArray[Any]]
+_Key = Callable[[Positions, Positions], NDArray[np.uint8] | list[bytes]]
 
 
 def _keys(key: _Key, i: Positions, j: Positions, cost: int) -> NDArray[np.int64]:
     """A number of what ``key`` gives for every block: equal ones have equal numbers."""
-    found = [np.zeros((0, 1), dtype=np.uint64)]
+    found = []
     for part in _batches(len(i), cost):
-        rows = np.ascontiguousarray(key(i[part], j[part]))
-        if rows.nbytes == 8 * len(rows):
-            found.append(rows.view(np.uint64))
-        else:
-            digests = b"".join(hashlib.blake2b(row.data, digest_size=16).digest() for row in rows)
-            found.append(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
-    whole = np.concatenate([rows for rows in found if len(rows)] or found)
+        rows = key(i[part], j[part])
+        if isinstance(rows, np.ndarray) and rows.shape[1] == 8:
+            found.append(np.ascontiguousarray(rows).view(np.uint64))
+            continue
+        digests = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
+        found.append(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
+    if not found:
+        return np.zeros(0, dtype=np.int64)
+    whole = np.concatenate(found)
     number = np.zeros(len(whole), dtype=np.int64)
     for column in whole.T:
         number = _paired(number, np.unique(column, return_inverse=True)[1])

@@ -7,9 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance.explain.expressions import Documents, Function, Prefix, ReadOff, Tiles
+from conformance.explain.expressions import (
+    Claimed,
+    Documents,
+    Function,
+    Prefix,
+    ReadOff,
+    Tiles,
+    is_structured,
+)
 from conformance.explain.grammar import MaskError, number, parse
 from conformance.explain.segments import segments
+from conformance.explain.survey import Cut, visible_pairs
 from conformance.mask_json import Random
 from reference.masks import And, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
@@ -159,6 +168,39 @@ NUMBER = 3
 """
 
 
+CLAIMING = """
+class Claiming:
+    def __init__(self, shape):
+        self.shape = shape
+
+    def __getitem__(self, index):
+        raise AssertionError("too long to be read")
+
+    def visible(self, q_ids, kv_ids):
+        return (kv_ids < 3000) | (kv_ids <= q_ids + 5)
+
+    def block_bounds(self, q_lo, q_hi, kv_lo, kv_hi):
+        return (kv_lo < 3000) | (kv_lo <= q_hi + 5), kv_hi <= np.maximum(2999, q_lo + 5)
+
+    def kv_intervals(self, q_ids):
+        return np.zeros_like(q_ids)[None], np.maximum(2999, q_ids + 5)[None]
+
+
+class BoundsOnly(Claiming):
+    def kv_intervals(self, q_ids):
+        return None
+
+
+class NoBounds(Claiming):
+    def block_bounds(self, q_lo, q_hi, kv_lo, kv_hi):
+        return None
+
+
+class Ordered(Claiming):
+    q_sequence = [1, 0]
+"""
+
+
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "my-masks.py").write_text(MINE)
@@ -205,6 +247,30 @@ def test_masks_of_somebody_else(mine: str) -> None:
 def test_what_is_no_mask(mine: str, call: str, message: str) -> None:
     with pytest.raises(MaskError, match=message):
         parse(f"{mine}:{call}", 6, 8)
+
+
+def test_long_masks_that_tell_of_themselves_are_believed(mine: str) -> None:
+    with open(mine, "a", encoding="utf-8") as file:
+        file.write(CLAIMING)
+    length = 1 << 17
+    same = Cut(Causal(5) | Prefix(3000), length, length, 1024, 1024)
+    for name, structured in (("BoundsOnly", False), ("Claiming", True)):
+        found = parse(f"{mine}:{name}(shape)", length, length)
+        assert isinstance(found, Claimed)
+        assert found.computable
+        assert is_structured(found) == structured
+        cut = Cut(found, length, length, 1024, 1024)
+        labels = cut.labels()
+        assert labels.tolist() == same.labels().tolist()
+        ids, distinct = cut.partial_ids(labels)
+        expected = same.partial_ids(labels)
+        assert (ids.tolist(), distinct) == (expected[0].tolist(), expected[1])
+    assert visible_pairs(found, length, length) == visible_pairs(same.expr, length, length)
+    with pytest.raises(ValueError, match="has shape"):
+        Mask(found, 8, 8)
+    for broken in ("NoBounds", "Ordered"):
+        with pytest.raises(MaskError, match="too many to read by slices"):
+            parse(f"{mine}:{broken}(shape)", length, length)
 
 
 def test_lengths_have_to_be_known_where_they_are_used(mine: str) -> None:
