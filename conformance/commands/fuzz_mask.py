@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,12 +149,13 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
         stages=arguments.stage or STAGES,
         keep_going=arguments.keep_going,
     )
-    if console.is_terminal:
-        with console.status("") as status:
-            fuzzing.say = lambda text: status.update(f"judging {text}")
+    with redirect_stdout(sys.stderr):  # whatever the class prints
+        if console.is_terminal:
+            with console.status("") as status:
+                fuzzing.say = lambda text: status.update(f"judging {text}")
+                fuzzing.execute()
+        else:
             fuzzing.execute()
-    else:
-        fuzzing.execute()
     print_run(run, console, detail_of(arguments))
     if arguments.json:
         text = json.dumps(run.to_json(), indent=1) + "\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import enum
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable
@@ -97,17 +98,26 @@ def parameters_of(make: Any, given: collections.abc.Container[str] = ()) -> list
 
 def _hints(make: Any) -> dict[str, Any]:
     """The annotations of a constructor or function, evaluated as far as possible."""
-    function = make
-    if isinstance(make, type):
-        function = make.__init__ if make.__init__ is not object.__init__ else make.__new__  # type: ignore[misc]
+    if isinstance(make, partial):
+        return _hints(make.func)
+    if not isinstance(make, type):
+        return _evaluated(make, make)
+    made_by = make.__init__ if make.__init__ is not object.__init__ else make.__new__  # type: ignore[misc]
+    # Fields of dataclasses and named tuples are annotated in the class.
+    return _evaluated(make, make) | _evaluated(made_by, make)
+
+
+def _evaluated(annotated: Any, make: Any) -> dict[str, Any]:
+    """The annotations of an object; those that cannot be evaluated are left out."""
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        return typing.get_type_hints(annotated, include_extras=True)
     except Exception:  # names that exist for type checkers only
-        names = getattr(function, "__globals__", {})
+        names = vars(sys.modules.get(make.__module__, types.ModuleType("none")))
         found = {}
-        for name, annotation in getattr(function, "__annotations__", {}).items():
+        for name, annotation in getattr(annotated, "__annotations__", {}).items():
+            text = getattr(annotation, "__forward_arg__", annotation)
             try:
-                found[name] = eval(annotation, names) if isinstance(annotation, str) else annotation
+                found[name] = eval(text, dict(names)) if isinstance(text, str) else annotation
             except Exception:
                 continue
         return found
@@ -117,15 +127,21 @@ def _guess(name: str, default: Any) -> Any:
     """An annotation for a parameter that has none, from its default or its name."""
     if isinstance(default, bool | int | float | enum.Enum):
         return type(default)
-    if isinstance(default, np.ndarray):
-        return np.ndarray
-    if type(default) is tuple and default:
-        return types.GenericAlias(tuple, tuple(_guess("", item) for item in default))
+    if default is not inspect.Parameter.empty and default is not None:
+        return _guess_of_object(default)
     if sizes_of_pair(name):
         return tuple[int, int]
     if sizes_of_number(name):
         return int
     return np.ndarray if content_of(name) else inspect.Parameter.empty
+
+
+def _guess_of_object(default: Any) -> Any:
+    if isinstance(default, np.ndarray):
+        return np.ndarray
+    if type(default) is tuple and default:
+        return types.GenericAlias(tuple, tuple(_guess("", item) for item in default))
+    return inspect.Parameter.empty
 
 
 def _recipe(annotation: Any, name: str) -> tuple[Recipe, Sizes]:

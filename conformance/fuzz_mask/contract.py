@@ -50,6 +50,17 @@ def check_booleans(case: Case) -> None:
             raise Violation(where, "bool", found.dtype)
 
 
+@JUDGES.judge("MASK-16", *READABLE, "check_booleans")
+def check_arrays_of_numpy(case: Case) -> None:
+    """Slices are arrays of NumPy: compilers read them one by one, block after block."""
+    q_len, kv_len = case.shape
+    found = case.read(slice(0, q_len), slice(0, kv_len))
+    if not isinstance(found, np.ndarray):
+        kind = f"{type(found).__module__}.{type(found).__qualname__}"
+        where = f"mask[0:{q_len}, 0:{kv_len}]"
+        raise Advice(where, "a NumPy array", f"{kind}, which takes long to read block by block")
+
+
 @JUDGES.judge("MASK-17", *READABLE)
 def check_reading_again(case: Case) -> None:
     """The whole again, after parts of it."""

@@ -69,7 +69,8 @@ def _difference(error: Exception, source: Source) -> tuple[str, str, str, str]:
     """Where, expected, actual and detail of an error."""
     if isinstance(error, Crash):
         hint = explain(error)
-        parts = [own_frames(error.error, source.file, FRAMES), f"hint: {hint}" if hint else ""]
+        frames = own_frames(error.error, source.file, FRAMES, also_others=not hint)
+        parts = [frames, f"hint: {hint}" if hint else ""]
         return error.phase, "no error", short(error.error), "\n".join(filter(None, parts))
     differing = getattr(error, "differing", None)
     count = f"{differing[0]} of {differing[1]} places differ" if differing else ""

@@ -25,13 +25,14 @@ def own_trace(error: BaseException, file: str) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
 
 
-def own_frames(error: BaseException, file: str, most: int) -> str:
+def own_frames(error: BaseException, file: str, most: int, also_others: bool = True) -> str:
     """The last frames of an error inside a file of the user, or else inside of what it called; none of this suite."""
     suite = str(Path(__file__).parents[1])
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [frame for frame in frames if not frame.filename.startswith(suite)]
     own = [frame for frame in foreign if frame.filename == file]
-    return "".join(traceback.format_list((own or foreign)[-most:])).rstrip()
+    chosen = own or (foreign if also_others else [])
+    return "".join(traceback.format_list(chosen[-most:])).rstrip()
 
 
 def short(error: BaseException) -> str:

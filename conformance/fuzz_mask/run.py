@@ -157,7 +157,8 @@ class Fuzzing:
             raise LoadError(self._nothing_made())
         in_kernel = [IN_KERNEL]
         self._hunt(stage, noted, judges, in_kernel, effort.functions, effort.heavy_shrinks, tiny)
-        pairs, of_pairs = identity.pairs(self.source, small_settings()), identity.PAIR_JUDGES
+        mixed = st.one_of(tiny_settings(), small_settings())
+        pairs, of_pairs = identity.pairs(self.source, mixed), identity.PAIR_JUDGES
         few = identity.pairs(self.source, tiny_settings())
         self._hunt(stage, pairs, of_pairs, of_pairs, effort.masks, effort.shrinks, few)
         for raised in self.source.counts.raised.values():
@@ -278,7 +279,7 @@ class Fuzzing:
             names = ", ".join(source.left_at_default)
             notes.append(f"left at their defaults, since no values follow from them: {names}")
         if self.square == {True} and not source.calls:
-            notes.append("only square masks were accepted, so nothing is known of others")
+            notes.append("only square masks were made, so nothing is known of others")
         if self.unseeing is not None:
             what = (
                 f"{description.name} makes them zero"

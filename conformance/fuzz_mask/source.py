@@ -175,9 +175,14 @@ class Source:
         return parameter.values(setting)
 
     def ordered(self, values: Mapping[str, Any]) -> Arguments:
-        """Arguments in the order of the parameters."""
-        names = [name for name in self.signature.parameters if name in values]
-        return Arguments({name: values[name] for name in names})
+        """Arguments in the order of the parameters, without those that are the default."""
+        return Arguments(
+            {
+                name: values[name]
+                for name, parameter in self.signature.parameters.items()
+                if name in values and not _is_default(values[name], parameter)
+            }
+        )
 
     def _of_value(self, value: Any) -> Arguments:
         """What a strategy of the user drew, as arguments."""
@@ -301,6 +306,12 @@ class Source:
             if parameter.default is parameter.empty
         )
         return f"def strategy(shape):\n    return st.fixed_dictionaries({{{values}}})"
+
+
+def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
+    """Whether a value is a plain one that equals the default."""
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return plain and type(value) is type(parameter.default) and value == parameter.default
 
 
 def _copy(value: Any) -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask
 from numpy.typing import NDArray
 
 from pallas_impl import ComputableMask, Intervals, Mask
@@ -167,6 +168,27 @@ class ForgetsOffset(Causal):
         return hash(self.shape)
 
 
+class SameBytes:
+    """Hashes and compares bytes, whatever lengths they come from."""
+
+    def __init__(self, q_ids: NDArray[np.int32], kv_ids: NDArray[np.int32]) -> None:
+        self.ids = np.array(q_ids), np.array(kv_ids)
+        self.shape = len(q_ids), len(kv_ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        rows, columns = index
+        return self.ids[0][rows, None] == self.ids[1][None, columns]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameBytes) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def key(self) -> bytes:
+        return self.ids[0].tobytes() + self.ids[1].tobytes()
+
+
 class ForgetsShape(Causal):
     """Masks of different shapes are equal."""
 
@@ -271,44 +293,49 @@ class OverlappingIntervals(Prefix):
         )
 
 
-class Positions(Causal):
-    """Right: a duck-typed mask with a function and positions that can be set, as those of jax have them."""
+class Positions(splash_attention_mask._ComputableMask):
+    """Right: a causal mask of jax, whose rows can be moved."""
 
     def __init__(self, shape: tuple[int, int], offset: int = 0) -> None:
-        super().__init__(shape, offset)
-        self.q_sequence: NDArray[Any] = np.arange(shape[0], dtype=np.int32)
-
-    def mask_function(self, q_ids: Any, kv_ids: Any) -> Any:
-        return kv_ids <= q_ids + self.offset
-
-    def __getitem__(self, index: Any) -> Any:
-        rows, kv_ids = self.ids(index)
-        return self.mask_function(self.q_sequence[rows], kv_ids)
+        self.offset = offset
+        super().__init__(shape, lambda q_ids, kv_ids: kv_ids <= q_ids + offset)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Positions):
+        if type(other) is not type(self):
             return NotImplemented
-        return super().__eq__(other) is True and np.array_equal(self.q_sequence, other.q_sequence)
+        return self.key() == other.key()
 
     def __hash__(self) -> int:
-        return hash((super().__hash__(), self.q_sequence.tobytes()))
+        return hash(self.key())
+
+    def key(self) -> tuple[Any, ...]:
+        return self.shape, self.offset, self.q_sequence.tobytes()
 
 
 class IgnoresPositions(Positions):
     """Reads rows where they are, wherever they stand."""
 
     def __getitem__(self, index: Any) -> Any:
-        return self.mask_function(*self.ids(index))
+        q_ids, kv_ids = (np.arange(n)[part] for n, part in zip(self.shape, index, strict=True))
+        return self.mask_function(q_ids[:, None], kv_ids[None, :])
 
 
 class ForgetsPositions(Positions):
     """Masks whose rows stand elsewhere are equal."""
 
-    def __eq__(self, other: object) -> bool:
-        return Causal.__eq__(self, other)
+    def key(self) -> tuple[Any, ...]:
+        return self.shape, self.offset
 
-    def __hash__(self) -> int:
-        return Causal.__hash__(self)
+
+class FixedPositions(Causal):
+    """Of no library, so that nobody need move its rows."""
+
+    def __init__(self, shape: tuple[int, int], offset: int = 0) -> None:
+        super().__init__(shape, offset)
+        self.q_sequence = np.arange(shape[0], dtype=np.int32)
+
+    def mask_function(self, q_ids: Any, kv_ids: Any) -> Any:
+        return kv_ids <= q_ids + self.offset
 
 
 class WidePositions(Positions):

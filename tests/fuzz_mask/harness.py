@@ -13,9 +13,10 @@ from conformance.fuzz_mask.run import Effort, Fuzzing
 from conformance.fuzz_mask.source import Source
 from conformance.subject import Subject
 
-#: Without kernels, and with some.
-FEW = Effort(30, 0, 12, 0, 0, 80, 20)
-KERNELS = Effort(20, 3, 8, 1, 1, 80, 20)
+#: Without kernels, with many masks, and with some kernels.
+FEW = Effort(16, 0, 8, 0, 0, 60, 20)
+MANY = Effort(60, 0, 8, 0, 0, 80, 20)
+KERNELS = Effort(16, 3, 8, 1, 1, 60, 20)
 
 
 def judged(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NewType, SupportsIndex
+from typing import Annotated, Any, Literal, NamedTuple, NewType, SupportsIndex
 
 import numpy as np
 import pytest
@@ -115,6 +117,33 @@ def test_defaults_stand_in_for_annotations() -> None:
     assert found["offset"].optional
     assert find(found["sides"].values(AT), lambda v: True) == (0, 0)
     assert parameters_of(make, given={"shape"})[0].recipe is None
+
+
+class Tuple(NamedTuple):
+    q_len: int
+    kv_len: int
+    side: Literal["left", "right"] = "left"
+
+
+@dataclasses.dataclass
+class Data:
+    shape: tuple[int, int]
+    side: Literal["left", "right"] = "left"
+
+
+def test_constructors_of_every_kind() -> None:
+    """`from __future__ import annotations` leaves text, in named tuples even of another module."""
+    for make, sizes in (
+        (Tuple, ["q_len", "kv_len", ""]),
+        (Data, ["shape", ""]),
+        (functools.partial(Data, side="right"), ["shape", ""]),
+        (lambda shape, side="left": None, ["shape", ""]),
+    ):
+        found = parameters_of(make)
+        assert [p.sizes for p in found] == sizes
+        if not isinstance(make, type(lambda: None)):
+            assert found[-1].recipe is not None
+            assert find(found[-1].values(AT), lambda v: v == "right") == "right"
 
 
 def test_annotations_for_type_checkers_only_are_left_out() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.fuzz_mask.outcome import Fault
 from tests.fuzz_mask import broken
-from tests.fuzz_mask.harness import FEW, KERNELS, judged
+from tests.fuzz_mask.harness import FEW, KERNELS, MANY, judged
 
 #: Class, clause, check, and the calls that make the smallest masks; None where they are not the same every time.
 WRONG: list[tuple[str, str, str, list[str] | None]] = [
@@ -37,6 +37,15 @@ WRONG: list[tuple[str, str, str, list[str] | None]] = [
         "MASK-15",
         "check_different_masks",
         ["ForgetsShape((1, 1))", "ForgetsShape((1, 2))"],
+    ),
+    (
+        "SameBytes",
+        "MASK-15",
+        "check_different_masks",
+        [
+            "SameBytes(q_ids=np.array([0], dtype=np.int32), kv_ids=np.array([0, 0], dtype=np.int32))",
+            "SameBytes(q_ids=np.array([0, 0], dtype=np.int32), kv_ids=np.array([0], dtype=np.int32))",
+        ],
     ),
     (
         "FunctionDiffers",
@@ -88,7 +97,7 @@ def only(faults: list[Fault]) -> Fault:
 
 @pytest.mark.parametrize(("name", "clause", "check", "calls"), WRONG, ids=[w[0] for w in WRONG])
 def test_mistakes_are_found(name: str, clause: str, check: str, calls: list[str] | None) -> None:
-    run = judged(broken, name, effort=KERNELS if clause == "MASK-19" else FEW)
+    run = judged(broken, name, effort={"MASK-19": KERNELS, "MASK-15": MANY}.get(clause, FEW))
     assert run.exit_code == 1
     fault = only(run.of("required"))
     assert (fault.clause, fault.check) == (clause, check)

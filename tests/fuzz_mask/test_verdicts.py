@@ -28,7 +28,7 @@ def test_right_classes_conform(name: str) -> None:
     assert (run.exit_code, run.faults) == (0, [])
     assert {stage.status for stage in run.stages.values()} == {"conforms", "not tried"}
     assert run.stages["class"].clauses.keys() >= {"CONV-1", "MASK-12", "MASK-15", "COMPUTE-2"}
-    assert run.stages["compiled"].clauses.keys() >= {"LABEL-1", "DATA-2", "SHRINK-2", "SHARD-1"}
+    assert run.stages["compiled"].clauses.keys() >= {"LABEL-1", "DATA-1", "SHRINK-2", "DOWNCAST-1"}
     assert any("consistency only" in note for note in run.notes)
 
 
@@ -48,6 +48,20 @@ def test_what_only_costs_something_is_advice(name: str, clause: str, check: str,
     assert part in fault.actual
 
 
+def test_rows_that_nobody_moves_are_advice() -> None:
+    run = judged(broken, "FixedPositions")
+    assert [(f.severity, f.check) for f in run.faults] == [("advice", "check_rows_that_are_moved")]
+
+
+class OnDevice(broken.Causal):
+    """Gives arrays of JAX."""
+
+    def __getitem__(self, index: Any) -> Any:
+        import jax.numpy as jnp
+
+        return jnp.asarray(super().__getitem__(index))
+
+
 class Open(broken.Causal):
     """Wants the ends of a slice."""
 
@@ -61,6 +75,12 @@ def test_slices_that_no_compiler_asks_for_are_advice(monkeypatch: pytest.MonkeyP
     run = judged(broken, "Open")
     assert [(f.severity, f.check) for f in run.faults] == [("advice", "check_open_slices")]
     assert "TypeError" in run.faults[0].actual
+
+
+def test_arrays_of_other_libraries_are_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broken, "OnDevice", OnDevice, raising=False)
+    run = judged(broken, "OnDevice", calls=["OnDevice((2, 3))"])
+    assert [(f.severity, f.check) for f in run.faults] == [("advice", "check_arrays_of_numpy")]
 
 
 def test_an_oracle_tells_what_consistency_does_not() -> None:
