@@ -1,14 +1,17 @@
-"""What fuzzing a class came to, as plain data."""
+"""What fuzzing a class came to, as plain data; ``fuzz_mask.schema.json`` beside this file describes its JSON form."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from conformance.report import environment
 
+#: Version of the form of `FuzzRun.to_json`.
 SCHEMA = 1
+SCHEMA_FILE = Path(__file__).with_name("fuzz_mask.schema.json")
 
 NOT_ASKED_FOR = "not asked for"
 

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from conformance.fuzz_mask import run as run_module
+from conformance.fuzz_mask.outcome import SCHEMA_FILE
 from tests.command_line import Run
 from tests.fuzz_mask.harness import FEW
 
@@ -89,6 +91,7 @@ def masks(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+FORM = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
 CLASS = ("--stage", "class", "--stage", "compiled", "--impl", "reference")
 
 
@@ -100,6 +103,7 @@ def test_a_right_class(said: Run, masks: Path) -> None:
     assert "\x1b" not in found.out
     assert "not a mask of reference" not in found.out
     report = json.loads(Path("report.json").read_text())
+    FORM.validate(report)
     assert report["kind"] == "fuzz-mask"
     assert (report["exit_code"], report["complete"], report["faults"]) == (0, True, [])
     assert report["oracle"] == "masks.py:declared"
@@ -110,8 +114,9 @@ def test_a_right_class(said: Run, masks: Path) -> None:
 
 
 def test_a_wrong_class_is_shown_and_can_be_seen_again(said: Run, masks: Path) -> None:
-    found = said("fuzz-mask", "masks.py:Wrong", *CLASS)
+    found = said("fuzz-mask", "masks.py:Wrong", *CLASS, "--json", "wrong.json")
     assert found.code == 1
+    FORM.validate(json.loads(Path("wrong.json").read_text()))
     assert "MASK-16 — values are booleans: violates (check_booleans)" in found.out
     assert "mask:     Wrong((1, 1), width=1)\n  X\n" in found.out
     assert "expected: bool" in found.out
