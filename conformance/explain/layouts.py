@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,12 @@ from conformance.explain.visits import (
     Counts,
     Heads,
     Rows,
+    cached_fetches,
     flat_rows,
     grid_fetches,
+    list_fetches,
     mask_fetches,
     rows_of,
-    slot_fetches,
 )
 from reference.blocks import FULL, PARTIAL
 from reference.masks import Bool, Expr, Full
@@ -61,6 +62,7 @@ class Schedule:
       computed: whether the kernel computes the mask.
       arrays: in scalar memory.
       slots: blocks that a step visits.
+      k_at_most, mask_at_most: whether fetches are the most that there can be; otherwise they are exact.
     """
 
     layout: str
@@ -73,6 +75,8 @@ class Schedule:
     computed: bool
     arrays: tuple[ScalarArray, ...]
     slots: int = 1
+    k_at_most: bool = False
+    mask_at_most: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,13 +144,12 @@ def schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> list[Sch
     seen = Compiled(found.expr, labels, ids, found.distinct, found.block_q, found.block_kv)
     turned = direction == "dkv"
     slots = SLOTS[direction].get(found.block_q if turned else found.block_kv, 1)
-    dealt = rows_of(labels, slots)
-    rows = dealt.single()
+    rows = rows_of(labels, slots)
     return [
         _grid(seen, rows, heads, shrunk=False, turned=turned),
         _grid(seen, rows, heads, shrunk=True, turned=turned),
         _flat(seen, flat_rows(rows), heads, turned=turned),
-        _ours(seen, dealt, heads, turned=turned),
+        _ours(seen, rows, heads, turned=turned),
     ]
 
 
@@ -155,7 +158,7 @@ def _grid(found: Compiled, rows: Rows, heads: Heads, *, shrunk: bool, turned: bo
     width = max(1, int(rows.active.max())) if shrunk else rows.columns
     shape = (1, width, height) if turned else (1, height, width)
     some = rows.active > 0
-    largest = int(rows.last[some, 0].max(initial=0))
+    largest = int(rows.last[some].max(initial=0))
     stored = found.is_stored("grid")
     label = FULL if (found.labels == FULL).any() else int(some.any())
     arrays = [
@@ -197,7 +200,7 @@ def _flat(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
         form="flat list",
         grid=(entries,),
         steps=entries,
-        k_fetches=None if turned else slot_fetches(rows, heads),
+        k_fetches=None if turned else list_fetches(rows, heads),
         mask_fetches=mask_fetches(found.ids, heads.q, wraps=wraps) if stored and not turned else 0,
         stored=stored,
         computed=found.is_computed("flat"),
@@ -216,17 +219,14 @@ def _ours(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
     grid: tuple[int, ...]
     if by_rows:
         pairs, longest = folded(rows.steps), int(rows.steps.max())
-        order = np.array([row for pair in pairs for row in pair], dtype=np.int64)
-        rows = Rows(
-            rows.active[order], rows.first[order], rows.last[order], rows.columns, rows.ends
-        )
-        sizes = {"words": 2 * len(order), "entries": len(order) * slots, "bins": 3 * len(pairs)}
+        order = [row for pair in pairs for row in pair]
+        sizes = {"words": 2 * len(order), "entries": 2 * slots * len(order), "bins": 3 * len(pairs)}
         grid, steps = (len(pairs), longest), len(pairs) * longest
     else:
         sizes = {"words": steps, "entries": steps * slots}
         if stored:
             sizes["mask_ids"] = steps * slots
-        grid = (steps,)
+        grid, order = (steps,), list(range(len(rows.active)))
     if found.is_computed("runs"):
         q_blocks, kv_blocks = found.labels.shape
         sizes |= {"row_starts": q_blocks, "column_starts": kv_blocks}
@@ -236,8 +236,10 @@ def _ours(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
         form="rows of runs, folded" if by_rows else f"flat list, {slots} blocks a step",
         grid=grid,
         steps=steps,
-        k_fetches=None if turned else slot_fetches(rows, heads),
+        k_fetches=None if turned else _visits(rows, heads, order),
         mask_fetches=_slot_mask_fetches(found, slots, heads.q) if reads_masks else 0,
+        k_at_most=slots > 1 and heads.q > heads.kv,
+        mask_at_most=slots > 1 and reads_masks,
         stored=stored,
         computed=found.is_computed("runs"),
         arrays=tuple(ScalarArray(name, (size,), "int32") for name, size in sizes.items()),
@@ -277,10 +279,14 @@ def folded(steps: Counts) -> list[tuple[int, ...]]:
     return pairs
 
 
+def _visits(rows: Rows, heads: Heads, order: list[int]) -> int:
+    if rows.slots > 1:
+        return cached_fetches(rows, heads, order)
+    moved = replace(rows, active=rows.active[order], first=rows.first[order], last=rows.last[order])
+    return list_fetches(moved, heads)
+
+
 def _slot_mask_fetches(found: Compiled, slots: int, heads: int) -> int:
-    partial = found.labels == PARTIAL
-    rank = np.cumsum(found.labels > 0, axis=1, dtype=np.int32)[partial] - 1
-    return sum(
-        max(1, mask_fetches(found.ids[rank % slots == slot], heads, wraps=False))
-        for slot in range(slots)
-    )
+    if slots == 1:
+        return mask_fetches(found.ids, heads, wraps=False)
+    return heads * len(found.ids) + slots - 1  # if no slot keeps any, and all but one never work

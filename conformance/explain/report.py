@@ -125,6 +125,7 @@ def _schedule(found: Study, schedule: Schedule, *, forward: bool) -> dict[str, A
         data["k_fetches"] = fetches
         data["kv_bytes"] = None if fetches is None else found.kv_bytes(fetches)
         data["mask_fetches"] = None if fetches is None else schedule.mask_fetches
+        data["at_most"] = {"k_fetches": schedule.k_at_most, "mask_fetches": schedule.mask_at_most}
         data["vmem"] = _vmem(schedule, found.question.shape)
     return data
 

@@ -181,9 +181,9 @@ def _steps(found: Study) -> Table:
             _name(schedule),
             grid,
             f"{schedule.steps:,}",
-            size(found.kv_bytes(fetched)),
-            share(fetched / found.flash),
-            f"{schedule.mask_fetches:,}",
+            "≤ " * schedule.k_at_most + size(found.kv_bytes(fetched)),
+            "≤ " * schedule.k_at_most + share(fetched / found.flash),
+            "≤ " * schedule.mask_at_most + f"{schedule.mask_fetches:,}",
         )
     return table
 

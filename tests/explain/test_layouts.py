@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from conformance.explain.expressions import Prefix
 from conformance.explain.layouts import Compiled, Schedule, schedules
 from conformance.explain.memory import smem_total
 from conformance.explain.survey import Cut
-from conformance.explain.visits import Heads, flash_fetches
+from conformance.explain.visits import Heads, cached_fetches, flash_fetches, rows_of
 from conformance.mask_json import Random
 from conformance.problem import BlockSizes, Problem
 from pallas_impl import memory_budget
@@ -170,25 +171,62 @@ def test_our_schedules_are_those_of_our_plans(
 
 @pytest.mark.parametrize("number", [0, 2, 9, 10, 24])
 @pytest.mark.parametrize("table_bytes", [100, 256 << 10])
+@pytest.mark.parametrize("heads", [Heads(1, 1), Heads(4, 2)], ids=["alone", "grouped"])
 def test_our_kernels_fetch_what_is_predicted(
-    number: int, table_bytes: int, monkeypatch: pytest.MonkeyPatch
+    number: int, table_bytes: int, heads: Heads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layouts, "TABLE_BYTES", table_bytes)
     monkeypatch.setattr(pallas_impl.schedule, "TABLE_LIMIT_BYTES", table_bytes)
     case = _ours()[number]
+    sizes = BlockSizes(case.block_q, case.block_kv)
     problem = Problem(
-        case.q_len,
-        case.kv_len,
-        (case.expr,),
-        BlockSizes(case.block_q, case.block_kv),
-        heads=4,
-        kv_heads=2,
+        case.q_len, case.kv_len, (case.expr,), sizes, heads=heads.q, kv_heads=heads.kv
     )
     seen = PreparedPallasImpl(problem).schedule("fwd", Shard())
-    schedule = schedules(_compiled(case), Heads(4, 2))[3]
-    assert int(seen.copies_of("k").sum()) == schedule.k_fetches
+    schedule = schedules(_compiled(case), heads)[3]
+    counted = int(seen.copies_of("k").sum())
+    assert schedule.k_fetches is not None
+    if schedule.k_at_most:
+        kept = schedule.slots * (heads.q - heads.kv)
+        assert schedule.k_fetches - kept <= counted <= schedule.k_fetches
+    else:
+        assert counted == schedule.k_fetches
+    assert schedule.k_at_most == (heads.q > heads.kv and schedule.slots > 1)
     if schedule.stored:
-        assert int(seen.copies_of("mask").sum()) == schedule.mask_fetches
+        masks = int(seen.copies_of("mask").sum())
+        assert masks <= schedule.mask_fetches
+        assert schedule.mask_at_most or masks == schedule.mask_fetches
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(
+    grid=st.integers(0, 999).map(
+        lambda seed: np.random.default_rng(seed).integers(0, 3, (seed % 6 + 1, seed % 9 + 1))
+    ),
+    slots=st.integers(1, 4),
+)
+def test_no_kernel_with_as_many_memories_fetches_less(
+    grid: np.ndarray[Any, Any], slots: int
+) -> None:
+    """Every way of keeping blocks is tried, step by step."""
+    rows = rows_of(grid.astype(np.int8), slots)
+    best: dict[frozenset[int], int] = {frozenset(): 0}
+    for row in grid:
+        columns = np.flatnonzero(row).tolist()
+        for at in range(0, len(columns), rows.slots):
+            wanted = set(columns[at : at + rows.slots])
+            now: dict[frozenset[int], int] = {}
+            for held, cost in best.items():
+                spare = held - wanted
+                for number in range(min(len(spare), rows.slots - len(wanted)) + 1):
+                    for kept in itertools.combinations(spare, number):
+                        after = frozenset(wanted | set(kept))
+                        total = cost + len(wanted - held)
+                        now[after] = min(total, now.get(after, total))
+            best = now
+    expected = max(1, min(best.values()))
+    assert cached_fetches(rows, Heads(1, 1)) == expected
+    assert cached_fetches(rows, Heads(6, 2)) == (6 * expected if grid.any() else 2)
 
 
 def test_long_rows_are_folded_with_short_ones() -> None:
