@@ -217,6 +217,16 @@ def test_stepping_by_keyboard(browser: Any, causal: Path) -> None:
         assert headline(shown).startswith("Step 1 of 528: ")
 
 
+def test_a_link_to_a_step(browser: Any, causal: Path) -> None:
+    with opened(browser, causal) as shown:
+        shown.evaluate("location.hash = '#step=34'")
+        shown.wait_for_selector(
+            "#headline:text('Step 34 of 1,024: q block 1 × kv block 1, partial')"
+        )
+        assert shown.inner_text("#detail h3") == "Block (1, 1)"
+        assert shown.evaluate("document.querySelector('#map').getBoundingClientRect().top") < 100
+
+
 def test_everything_can_be_reached_by_keyboard(browser: Any, causal: Path) -> None:
     with opened(browser, causal) as shown:
         seen = []

@@ -58,10 +58,8 @@
     state.made = splash.layouts[form.value](state.cut, storedIn(state.cut));
     state.order = new Int32Array(mapSize()).fill(-1);
     for (let n = state.made.steps - 1; n >= 0; n--) state.order[placeOf(n)] = n;
-    state.cursor = 0;
     stepSlider.max = state.made.steps - 1;
     goTo(0);
-    detail(null);
     facts();
     mark();
   }
@@ -156,10 +154,6 @@
 
   function detail(place) {
     const box = one("#detail");
-    if (place === null) {
-      box.replaceChildren(element("h3", "A block"), element("p", "Point at one.", { className: "muted" }));
-      return;
-    }
     const { cut, made } = state, row = Math.floor(place / mapColumns()), column = columnAt(place);
     const label = labelAt(place), step = state.order[place];
     const list = document.createElement("dl");
@@ -253,6 +247,8 @@
     const all = totals();
     one("#totals").textContent = `So far in this head: ${whole(all.run[at])} of ${whole(all.run[made.steps - 1])} blocks computed, ` +
       `${whole(all.k[at])} of ${whole(all.k[made.steps - 1])} blocks of k and v fetched (flash attention: ${whole(cut.rows * cut.columns)}).`;
+    state.cursor = placeOf(at);
+    detail(state.cursor);
     if (small) draw();
   }
 
@@ -363,7 +359,7 @@
   };
   canvas.addEventListener("pointermove", (event) => {
     const place = placeUnder(event);
-    if (place === null || place === state.cursor && one("#detail dl")) return;
+    if (place === null || place === state.cursor) return;
     state.cursor = place;
     detail(place);
   });
@@ -390,11 +386,13 @@
     } else return;
     event.preventDefault();
   });
-  canvas.addEventListener("focus", () => {
-    detail(state.cursor);
-    draw();
-  });
-  canvas.addEventListener("blur", draw);
+  // Steps are told by what stands at them; a block is told where it is looked at.
+  for (const [event, live] of [["focus", "polite"], ["blur", "off"]]) {
+    canvas.addEventListener(event, () => {
+      one("#detail").setAttribute("aria-live", live);
+      draw();
+    });
+  }
 
   stepSlider.addEventListener("input", () => goTo(Number(stepSlider.value)));
   one("#first").addEventListener("click", () => goTo(0));
@@ -434,6 +432,16 @@
   addEventListener("resize", mark);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   recut(null);
+
+  // page.html#step=41 begins there.
+  const linked = () => {
+    const step = /^#step=(\d+)$/.exec(location.hash);
+    if (!step) return;
+    goTo(Number(step[1]) - 1);
+    one("#map").scrollIntoView();
+  };
+  addEventListener("hashchange", linked);
+  linked();
 
   window.explained = { model, state, sizes, figuresOf }; // for the curious, and for tests
 })();
