@@ -24,6 +24,7 @@ from conformance.explain.memory import (
 from conformance.explain.study import Question, Study, study
 from conformance.explain.visits import Heads
 from conformance.mask_json import Random
+from pallas_impl import BlockSizes, CausalMask, make_splash_mha
 from reference.masks import Causal, Expr, Full
 from tests.explain import kernels
 from tests.pallas_impl import tpu_aot
@@ -153,9 +154,12 @@ def test_stored_blocks_of_a_scattered_mask() -> None:
 
 
 def _vmem_used(compiled: Any) -> int:
-    """Bytes of vector memory of the kernel: the largest of the program."""
+    """Bytes of vector memory of the only kernel of a program."""
+    (kernel,) = compiled.as_text().split('custom_call_target="tpu_custom_call"')[1:]
     pattern = r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
-    return max(int(size) for size in re.findall(pattern, compiled.as_text()))
+    found = re.search(pattern, kernel)
+    assert found is not None
+    return int(found[1])
 
 
 @pytest.mark.parametrize(
@@ -174,6 +178,17 @@ def test_vector_memory_of_stored_masks() -> None:
     found = _causal(32768, 1024, Random(0.1))
     used = _vmem_used(_compile_jax(found, "v6e"))
     assert 0.95 < vmem_bytes(_grid(found), found.question.shape) / used < 1.5
+
+
+def test_vector_memory_of_our_kernels() -> None:
+    found = _causal(8192, 512)
+    kernel = make_splash_mha(CausalMask((8192, 8192)), block_sizes=BlockSizes(512, 512))
+    compiled = tpu_aot.compile_for(
+        "v5e:1x1", lambda q, k, v: kernel(q, k, v), *kernels.operands(found)
+    )
+    schedule = next(s for s in found.forward if s.layout == "runs")
+    estimate = vmem_bytes(schedule, found.question.shape)
+    assert 0.95 < estimate / _vmem_used(compiled) < 1.5
 
 
 @pytest.mark.deep
@@ -221,6 +236,8 @@ def test_the_longest_causal_mask_that_tokamax_can_run(block: int, longest: int) 
         return tpu_aot.compile_for("v5e:1x1", forward, info, *kernels.operands(found))
 
     assert smem_total(flat(longest)[1]) <= CHIPS[0].smem < smem_total(flat(longest + block)[1])
-    compiled(longest)
+    found, schedule = flat(longest)
+    estimate = vmem_bytes(schedule, found.question.shape)
+    assert 0.95 < estimate / _vmem_used(compiled(longest)) < 1.5
     with pytest.raises(Exception, match="smem"):
         compiled(longest + block)
