@@ -70,7 +70,7 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMPUTED = """([q, kv]) => {
   const { model } = explained, list = (array) => array && Array.from(array);
-  const cutting = splash.cut(model, q, kv), stored = cutting.distinct > 0 && !model.computed;
+  const cutting = splash.cut(model, q, kv), stored = splash.isStored(model, cutting);
   const found = { labels: list(cutting.labels), ids: list(cutting.ids) };
   for (const [name, make] of Object.entries(splash.layouts)) {
     const made = make(cutting, stored);

@@ -196,5 +196,33 @@ const splash = (() => {
 
   const layouts = { before: gridBefore, after: gridAfter, flat };
 
-  return { EMPTY, PARTIAL, FULL, model, cut, layouts, fetches, smem, changes };
+  const isStored = (mask, cutting) => cutting.distinct > 0 && !mask.computed;
+
+  /* Every figure of a cut, by layout. */
+  function measured(mask, cutting) {
+    const { counts, distinct, rows, columns, blockKv } = cutting;
+    const result = { counts, distinct, rows, columns, blockKv };
+    for (const [name, make] of Object.entries(layouts)) {
+      const made = make(cutting, isStored(mask, cutting)), scalar = smem(made, rows);
+      const bytes = Object.values(scalar).reduce((sum, value) => sum + value, 0) + mask.smem_besides;
+      result[name] = { steps: made.steps, fetches: fetches(made, mask.heads, mask.kv_heads), bytes };
+    }
+    return result;
+  }
+
+  const size = (bytes) => {
+    for (const [unit, power] of [["TiB", 40], ["GiB", 30], ["MiB", 20], ["KiB", 10]]) {
+      const value = bytes / 2 ** power;
+      if (value >= 1) return `${value >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(1)} ${unit}`;
+    }
+    return `${bytes} B`;
+  };
+  const whole = (number) => number.toLocaleString("en");
+  const share = (part) => {
+    if (part > 0 && part < 0.0005) return "under 0.1 %";
+    if (part > 0.9995 && part < 1) return "over 99.9 %";
+    return `${(100 * part).toFixed(part === 0 || part === 1 ? 0 : 1)} %`;
+  };
+
+  return { EMPTY, PARTIAL, FULL, model, cut, layouts, fetches, smem, isStored, measured, words: { size, whole, share } };
 })();

@@ -7,23 +7,11 @@
   const canvas = one("#canvas");
   const state = { cut: null, made: null, step: 0, cursor: 0, order: null };
 
-  const size = (bytes) => {
-    for (const [unit, power] of [["TiB", 40], ["GiB", 30], ["MiB", 20], ["KiB", 10]]) {
-      const value = bytes / 2 ** power;
-      if (value >= 1) return `${value >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(1)} ${unit}`;
-    }
-    return `${bytes} B`;
-  };
-  const whole = (number) => number.toLocaleString("en");
-  const share = (part) => {
-    if (part > 0 && part < 0.0005) return "under 0.1 %";
-    if (part > 0.9995 && part < 1) return "over 99.9 %";
-    return `${(100 * part).toFixed(part === 0 || part === 1 ? 0 : 1)} %`;
-  };
+  const { size, whole, share } = splash.words;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const element = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text }, more);
 
-  const storedIn = (cutting) => cutting.distinct > 0 && !model.computed;
+  const storedIn = (cutting) => splash.isStored(model, cutting);
   const blockBytes = (tokens) => tokens * model.head_dim * model.itemsize;
 
   /* Cutting */
@@ -281,25 +269,13 @@
 
   /* Figures of a cut */
 
-  function measured(cutting) {
-    const stored = storedIn(cutting), { heads, kv_heads: kvHeads } = model;
-    const result = { counts: cutting.counts, distinct: cutting.distinct, rows: cutting.rows, columns: cutting.columns };
-    for (const [name, make] of Object.entries(splash.layouts)) {
-      const made = make(cutting, stored);
-      const scalar = splash.smem(made, cutting.rows);
-      const bytes = Object.values(scalar).reduce((sum, value) => sum + value, 0) + model.smem_besides;
-      result[name] = { steps: made.steps, width: made.width, fetches: splash.fetches(made, heads, kvHeads), scalar, bytes };
-    }
-    result.kvBytes = (fetches) => fetches * 2 * blockBytes(cutting.blockKv);
-    return result;
-  }
-
+  const kvBytes = (found, fetches) => fetches * 2 * blockBytes(found.blockKv);
   const known = new Map();
   function figuresOf(q, kv) {
     const key = `${q}x${kv}`;
     if (!known.has(key)) {
       const cutting = state.cut?.blockQ === q && state.cut?.blockKv === kv ? state.cut : splash.cut(model, q, kv);
-      known.set(key, measured(cutting));
+      known.set(key, splash.measured(model, cutting));
     }
     return known.get(key);
   }
@@ -314,7 +290,7 @@
     put("stored", storedIn(cut)
       ? `${whole(cut.distinct)} different, ${size(cut.distinct * cut.blockQ * cut.blockKv)} of booleans` : "nothing");
     put("steps", `${whole(found.before.steps)} before, ${whole(found.after.steps)} after shrinking, ${whole(found.flat.steps)} flat`);
-    put("k and v", `${size(found.kvBytes(found.after.fetches.k))} in all heads`);
+    put("k and v", `${size(kvBytes(found, found.after.fetches.k))} in all heads`);
     table();
   }
 
@@ -334,7 +310,7 @@
       name.append(button);
       row.append(name, ...[
         share(found.counts[0] / total), whole(found.counts[1]), whole(found.distinct), whole(found.before.steps),
-        whole(found.after.steps), whole(found.flat.steps), size(found.kvBytes(found.after.fetches.k)),
+        whole(found.after.steps), whole(found.flat.steps), size(kvBytes(found, found.after.fetches.k)),
       ].map((text) => element("td", text)), ...[found.after.bytes, found.flat.bytes].map((bytes) =>
         element("td", size(bytes), { className: bytes > model.smem_limit ? "over" : "" })));
       return row;
