@@ -117,3 +117,23 @@ def modules() -> str:
         f"{summary(KERNELS)} What is exported is on [one page]({KERNELS}.md).",
     ]
     return "\n".join(out)
+
+
+def all_modules() -> str:
+    """Every module of every package with its first sentence, those without a page too."""
+    out = []
+    for package in ("spec", "reference", "conformance", KERNELS):
+        out += [f"### {package}", "", "| module | what it is |", "|-|-|"]
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if "templates" not in parts and parts[-1] != "__init__":
+                name = ".".join(parts)
+                out.append(f"| {_linked(name)} | {summary(name)} |")
+        out.append("")
+    return "\n".join(out)
+
+
+def _linked(module: str) -> str:
+    package, _, name = module.partition(".")
+    documented = any(item.name == package and name in item.modules for item in PACKAGES)
+    return f"[`{module}`]({FOLDER}/{module}.md)" if documented else f"`{module}`"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from docs.generate import registry
+from docs.generate import findings, registry, tables
 from spec import Clause, all_clauses
 from spec.clauses import DEFINITIONS, chapter_files, chapter_title
 
@@ -52,7 +52,7 @@ def badges(item: Clause) -> str:
     parts = [
         _badge(item.status, f"status-{item.status}", "status"),
         _badge(item.kind, f"kind-{item.kind}", "kind"),
-        *(_badge(name, "feature", "needs the feature") for name in item.features),
+        *(_feature(name) for name in item.features),
     ]
     line = f'<p class="badges">{" ".join(parts)}</p>'
     if item.reason:
@@ -64,21 +64,19 @@ def _badge(text: str, kind: str, meaning: str) -> str:
     return f'<span class="badge {kind}" title="{meaning}: {text}">{escape(text)}</span>'
 
 
+def _feature(name: str) -> str:
+    address = f"../guide/adapter.html#{tables.anchor(name)}"
+    link = f'<a href="{address}">{escape(name)}</a>'
+    return f'<span class="badge feature" title="needs the feature {escape(name)}">{link}</span>'
+
+
 def trace(item: Clause) -> list[str]:
     """What belongs to a clause, as a definition list."""
     rows = [
         ("Defined by", [f"[`{name}`][{name}]" for name in DEFINITIONS.get(item.id, [])]),
-        (
-            "Judged by",
-            [f"[`{c.name}`][{c.module}.{c.name}]" for c in registry.checks_of(item.id)],
-        ),
-        (
-            "Catches",
-            [
-                f"[{mutant.name}](../checks/mutants.md#mutant-{mutant.name})"
-                for mutant in registry.mutants_of(item.id)
-            ],
-        ),
+        ("Judged by", [f"[`{c.name}`][{c.module}.{c.name}]" for c in registry.checks_of(item.id)]),
+        ("Catches", [registry.mutant_link(m, "../checks/") for m in registry.mutants_of(item.id)]),
+        ("Violated by", [f"[{text}](../{place})" for text, place in findings.places(item.id)]),
     ]
     shown = [(name, links) for name, links in rows if links]
     if not shown:
@@ -104,7 +102,7 @@ def fenced(text: str) -> str:
     return "\n".join([*out, "```"] if inside else out)
 
 
-def tables() -> str:
+def clauses() -> str:
     """Every clause by chapter."""
     out = []
     for path in chapter_files():

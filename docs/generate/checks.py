@@ -45,7 +45,7 @@ def traceability() -> str:
                 f"{item.id} {item.title}".replace("|", "\\|"),
                 _list(f"[`{_short(n)}`][{n}]" for n in DEFINITIONS.get(item.id, [])),
                 _list(f"[`{c.name}`][{c.module}.{c.name}]" for c in registry.checks_of(item.id)),
-                _list(f"[{m.name}](mutants.md#mutant-{m.name})" for m in registry.mutants_of(item.id)),
+                _list(registry.mutant_link(m, "") for m in registry.mutants_of(item.id)),
             )  # fmt: skip
             out.append("| " + " | ".join(cells) + " |")
         out.append("")

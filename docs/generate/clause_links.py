@@ -23,7 +23,7 @@ class _ClauseProcessor(InlineProcessor):
     ) -> tuple[etree.Element | None, int | None, int | None]:
         if m[0] not in all_clauses():
             return None, None, None
-        link = etree.Element("autoref", {"identifier": m[0]})
+        link = etree.Element("autoref", {"identifier": m[0], "class": "clause-link"})
         link.text = m[0]
         return link, m.start(), m.end()
 

@@ -1,7 +1,7 @@
 """Griffe extension: what docstrings say by convention becomes links.
 
 Names in backquotes lead to the documented object that they mean where they stand; what executes or judges a clause says
-so.
+so; comments that begin with ``#:`` describe what follows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Docstrings(griffe.Extension):
         """Called when all modules of a package are there."""
         del kwargs
         for item in _members(pkg):
+            if item.is_attribute and item.docstring is None:
+                _read_comment(item)
             if item.docstring is not None:
                 item.docstring.value = linked(item.docstring.value, item)
             note = clauses_of(item.path)
@@ -36,6 +38,22 @@ def _members(module: griffe.Object) -> list[griffe.Object]:
         if not member.is_alias:
             found += _members(member)  # type: ignore[arg-type]
     return found
+
+
+def _read_comment(item: griffe.Object) -> None:
+    """The docstring of an attribute whose comment begins with ``#:``."""
+    if item.lineno is None or isinstance(item.filepath, list):
+        return
+    lines = item.lines_collection[item.filepath]
+    found: list[str] = []
+    for line in reversed(lines[: item.lineno - 1]):
+        if not line.startswith("#:"):
+            break
+        found.insert(0, line[2:].strip())
+    if found:
+        item.docstring = griffe.Docstring(
+            "\n".join(found), lineno=item.lineno, parent=item, parser="google"
+        )
 
 
 def linked(text: str, scope: griffe.Object) -> str:
@@ -73,7 +91,7 @@ def clauses_of(path: str) -> str:
     if check is None:
         return ""
     caught = [
-        f"[{mutant.name}](../checks/mutants.md#mutant-{mutant.name})"
+        registry.mutant_link(mutant, "../checks/")
         for mutant in registry.mutants_of(check.clause_id)
     ]
     note = f"Judges {check.clause_id}, {check.clause.title}."

@@ -5,13 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from docs.generate import api, chapters, checks
+from conformance.judge import CHECKS
+from conformance.mutants import MUTANTS
+from docs.generate import (
+    api,
+    arrays,
+    budgets,
+    chapters,
+    checks,
+    command_line,
+    findings,
+    tables,
+)
+from spec import all_clauses
 
 #: What makes a part, by name.
 FRAGMENTS: dict[str, Callable[[], str]] = {
-    "clauses": chapters.tables,
+    "all-modules": api.all_modules,
+    "arrays-flat": arrays.flat,
+    "arrays-grid": arrays.grid,
+    "arrays-mask": arrays.mask,
+    "arrays-shrunk": arrays.shrunk,
+    "arrays-stored": arrays.stored,
+    "budgets": budgets.table,
+    "check-count": lambda: str(len(CHECKS)),
+    "clause-count": lambda: str(len(all_clauses())),
+    "clauses": chapters.clauses,
+    "commands": command_line.page,
+    "feature-profiles": tables.feature_profiles,
+    "features": tables.features,
+    "findings-jax": lambda: findings.page("jax"),
+    "findings-tokamax": lambda: findings.page("tokamax"),
     "modules": api.modules,
+    "mutant-count": lambda: str(len(MUTANTS)),
     "mutants": checks.mutants,
+    "regimes": tables.regimes,
+    "search-profiles": tables.search_profiles,
     "traceability": checks.traceability,
 }
 

@@ -48,3 +48,8 @@ def mutants_of(clause_id: str) -> list[Mutant]:
 def chapter_of(clause_id: str) -> str:
     """File stem of the chapter of a clause."""
     return all_clauses()[clause_id].chapter
+
+
+def mutant_link(mutant: Mutant, folder: str) -> str:
+    """A link to a mutant, from a page to which the pages of checks are in a folder."""
+    return f"[{mutant.name}]({folder}mutants.md#mutant-{mutant.name})"
