@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -71,6 +72,7 @@ def lower_for_tpu(function: MaskFunction) -> None:
         jax.jit(program).trace(ids, ids).lower(lowering_platforms=("tpu",))
 
 
+@cache
 def can_lower() -> bool:
     """Whether the installed release lowers a function that every release can lower."""
     try:

@@ -40,6 +40,14 @@ class Advice(Violation):
     """Something that costs time or convenience, while every result is right."""
 
 
+class NotAsked(Exception):
+    """A judge has nothing to say about a case."""
+
+
+class NotToBlame(NotAsked):
+    """Something is wrong in a case that is no fault of what is judged: those that come after say nothing."""
+
+
 def expect_same(where: str, expected: Bool, actual: Any) -> None:
     """Raises `Difference` unless an array has the expected values and, as it is, their shape."""
     found = np.asarray(actual)
@@ -139,17 +147,28 @@ class Case:
             raise Violation(f"shape of {where}", self.shape, array.shape)
         return np.array(array != 0)
 
+    def attribute(self, name: str) -> Any:
+        """An attribute of the mask, None if it has none of that name."""
+        return self.call(name, lambda: getattr(self.mask, name, None))
+
     @property
     def function(self) -> Any:
-        """The mask function, None if the class has none."""
-        return self.call("mask_function", lambda: getattr(self.mask, "mask_function", None))
+        """The mask function.
+
+        Raises:
+          NotAsked: the class has none.
+        """
+        found = self.attribute("mask_function")
+        if found is None:
+            raise NotAsked
+        return found
 
     @cached_property
     def positions(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Positions of the rows and of the columns: their numbers, unless the mask has others."""
         found = []
         for name, length in zip(("q_sequence", "kv_sequence"), self.shape, strict=True):
-            given = self.call(name, lambda name=name: getattr(self.mask, name, None))  # type: ignore[misc]
+            given = self.attribute(name)
             found.append(np.arange(length, dtype=np.int32) if given is None else np.asarray(given))
         return found[0], found[1]
 

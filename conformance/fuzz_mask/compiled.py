@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from conformance import checks
 from conformance.domain import Domain
 from conformance.expectation import Deviation, mark
-from conformance.fuzz_mask.case import Judge
-from conformance.fuzz_mask.hunt import NotAsked, NotToBlame
+from conformance.fuzz_mask.case import Judge, NotAsked, NotToBlame
 from conformance.fuzz_mask.problems import ProblemCase
 from conformance.judge import CHECKS, Check
 from conformance.numeric_domain import NumericDomain

@@ -11,6 +11,7 @@ import numpy as np
 
 from conformance.fuzz_mask.case import Advice, Case, Judge, Judges, expect_same
 from conformance.fuzz_mask.load import short
+from conformance.fuzz_mask.names import sizes_of_pair
 from conformance.subject import Crash
 from conformance.violation import Violation
 
@@ -26,10 +27,8 @@ READABLE = ("check_shape", "check_whole")
 def check_shape(case: Case) -> None:
     """The shape is a pair, the one that was asked for."""
     shape = case.shape
-    wanted = [p.name for p in case.source.parameters if p.sizes == "shape"]
-    for name in wanted:
-        asked = case.arguments.values.get(name)
-        if asked is not None and tuple(asked) != shape:
+    for name, asked in case.arguments.values.items():
+        if sizes_of_pair(name) and isinstance(asked, tuple | list) and tuple(asked) != shape:
             raise Violation(f"shape of a mask that was made with {name}={asked}", asked, shape)
 
 

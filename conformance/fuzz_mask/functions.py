@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.fuzz_mask.case import Advice, Case, Judges, expect_same
+from conformance.fuzz_mask.case import Advice, Case, Judges, NotAsked, expect_same
 from conformance.fuzz_mask.contract import READABLE
 from conformance.positions import Asking, Rectangles, askings, tiles, times_covered
 from conformance.subject import Crash
@@ -26,16 +26,14 @@ AGREES = (*READABLE, "check_booleans", "check_positions", "check_function_agrees
 @JUDGES.judge("COMPUTE-3", "check_shape")
 def check_positions(case: Case) -> None:
     """A mask function comes with a position for every row, as int32."""
-    if case.function is None:
-        return
-    names = ["q_sequence"]
-    if getattr(case.mask, "kv_sequence", None) is not None:
-        names.append("kv_sequence")
-    for name, length in zip(names, case.shape, strict=False):
-        found = case.call(name, lambda name=name: getattr(case.mask, name, None))  # type: ignore[misc]
-        if found is None:
+    _ = case.function
+    for name, length in zip(("q_sequence", "kv_sequence"), case.shape, strict=True):
+        given = case.attribute(name)
+        if given is None and name == "kv_sequence":
+            continue
+        if given is None:
             raise Violation(name, "positions of the rows, beside the mask function", "none")
-        found = np.asarray(found)
+        found = np.asarray(given)
         if found.shape != (length,) or found.dtype != np.int32:
             wanted = f"int32 array of shape ({length},)"
             raise Violation(name, wanted, f"{found.dtype} array of shape {found.shape}")
@@ -61,17 +59,14 @@ def asked(case: Case, asking: Asking, function: Any, where: str) -> Bool:
 @JUDGES.judge("COMPUTE-2", *READABLE, "check_booleans", "check_positions")
 def check_function_agrees(case: Case) -> None:
     """The mask function at the positions of rows and columns gives the entries of the mask."""
-    if case.function is not None:
-        column_and_row = tiles(*case.shape)[0]
-        found = asked(case, column_and_row, case.function, "mask_function(q_ids, kv_ids)")
-        expect_same("mask_function at the positions of the mask", case.whole, found)
+    column_and_row = tiles(*case.shape)[0]
+    found = asked(case, column_and_row, case.function, "mask_function(q_ids, kv_ids)")
+    expect_same("mask_function at the positions of the mask", case.whole, found)
 
 
 @JUDGES.judge("MASK-18", *AGREES)
 def check_function_is_asked_pair_by_pair(case: Case) -> None:
     """Pairs in arrays of every form, in part and out of order."""
-    if case.function is None:
-        return
     for asking in askings(*case.shape, case.rng):
         where = f"mask_function, asked with {asking.name}"
         found = asked(case, asking, case.function, where)
@@ -81,22 +76,18 @@ def check_function_is_asked_pair_by_pair(case: Case) -> None:
 @JUDGES.judge("MASK-19", *AGREES, "check_function_is_asked_pair_by_pair")
 def check_function_inside_a_kernel(case: Case) -> None:
     """Tiles inside a kernel in interpret mode, and instructions of a TPU for it."""
-    if case.function is None:
-        return
-    from conformance.adapters.mask_function import in_kernel, lower_for_tpu
+    function = case.function
+    try:
+        from conformance.adapters.mask_function import can_lower, in_kernel, lower_for_tpu
+    except ImportError:
+        raise NotAsked from None  # without JAX there are no kernels
 
     for asking in tiles(*case.shape):
         where = f"mask_function inside a kernel, asked with {asking.name}"
-        found = asked(case, asking, partial(in_kernel, case.function), where)
+        found = asked(case, asking, partial(in_kernel, function), where)
         expect_same(where, asking.of(case.whole), found)
-    if _lowers():
-        case.call("lowering mask_function for a TPU", partial(lower_for_tpu, case.function))
-
-
-def _lowers() -> bool:
-    from conformance.adapters.mask_function import can_lower
-
-    return can_lower()
+    if can_lower():
+        case.call("lowering mask_function for a TPU", partial(lower_for_tpu, function))
 
 
 @JUDGES.judge("COMPUTE-3", *AGREES)
@@ -106,7 +97,7 @@ def check_rows_that_are_moved(case: Case) -> None:
     for q in (case.positions[0][::-1], case.rng.permutation(case.positions[0])):
         moved = with_positions(case, q)
         if moved is None:
-            return
+            raise NotAsked
         where = f"mask[0:{q_len}, 0:{kv_len}] after q_sequence = {q.tolist()}"
         found = case.call(where, lambda moved=moved: moved[0:q_len, 0:kv_len])  # type: ignore[misc]
         ids = moved.q_sequence[:, None], case.positions[1][None, :]
@@ -128,9 +119,12 @@ def moves_rows(mask: Any) -> bool:
 
 
 def with_positions(case: Case, positions: Any) -> Any:
-    """A copy of a computable mask with other positions of its rows; None where they cannot be set."""
-    if case.function is None:
-        return None
+    """A copy of a computable mask with other positions of its rows; None where they cannot be set.
+
+    Raises:
+      NotAsked: the class has no mask function.
+    """
+    _ = case.function
     try:
         moved = copy.copy(case.mask)
         moved.q_sequence = np.asarray(positions, dtype=np.int32)
@@ -150,18 +144,18 @@ def _span(positions: Any) -> Any:
 @JUDGES.judge("MASK-20", *AGREES)
 def check_rectangles(case: Case) -> None:
     """``block_bounds`` for rectangles between the positions of the mask."""
-    bounds = getattr(case.mask, "block_bounds", None)
+    bounds, function = case.attribute("block_bounds"), case.function
     q, kv = (_span(positions) for positions in case.positions)
-    if bounds is None or case.function is None or q is None or kv is None:
-        return
-    table = np.asarray(case.call("mask_function", lambda: case.function(q[:, None], kv[None, :])))
+    if bounds is None or q is None or kv is None:
+        raise NotAsked
+    table = np.asarray(case.call("mask_function", lambda: function(q[:, None], kv[None, :])))
     table = np.broadcast_to(table, (len(q), len(kv)))
     chosen = Rectangles.of(len(q), len(kv), case.rng)
     rows, columns = q[chosen.q], kv[chosen.kv]
     corners = rows[:, 0, None], rows[:, 1, None], columns[None, :, 0], columns[None, :, 1]
     found = case.call("block_bounds", lambda: bounds(*corners))
     if found is None:
-        return
+        raise NotAsked
     named = Rectangles(rows.astype(np.int64), columns.astype(np.int64))
     if not isinstance(found, tuple) or len(found) != 2:
         raise Violation("block_bounds", "a pair of arrays (any, all), or None", repr(found)[:80])
@@ -184,14 +178,14 @@ def _booleans(value: Any, where: str) -> Any:
 @JUDGES.judge("MASK-21", *AGREES)
 def check_intervals(case: Case) -> None:
     """``kv_intervals`` of the positions of the rows, as a row and as a table of blocks."""
-    intervals = getattr(case.mask, "kv_intervals", None)
-    if intervals is None or case.function is None:
-        return
+    intervals, _ = case.attribute("kv_intervals"), case.function
+    if intervals is None:
+        raise NotAsked
     q, kv = case.positions
     for ids in (q, q[None, :], np.zeros(1, dtype=np.int32) + q[:1]):
         found = case.call("kv_intervals", lambda ids=ids: intervals(ids))  # type: ignore[misc]
         if found is None:
-            return
+            raise NotAsked
         if not hasattr(found, "lo") or not hasattr(found, "hi"):
             raise Violation("kv_intervals", "Intervals(lo, hi), or None", repr(found)[:80])
         lo, hi = np.asarray(found.lo), np.asarray(found.hi)

@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies as st
 
-from conformance.fuzz_mask.case import Advice, Judge, Kind
+from conformance.fuzz_mask.case import Advice, Judge, Kind, NotAsked, NotToBlame
 from conformance.search import hypothesis_settings
 from conformance.subject import Crash
 from conformance.violation import Violation
@@ -51,14 +51,6 @@ class Hunt:
 
     found: list[Found] = field(default_factory=list)
     judged: Counter[str] = field(default_factory=Counter)
-
-
-class NotAsked(Exception):
-    """A judge has nothing to say about a case."""
-
-
-class NotToBlame(NotAsked):
-    """Something is wrong in a case that is no fault of what is judged: those that come after say nothing."""
 
 
 def look(judges: Iterable[Judge], case: Any) -> tuple[list[Found], set[str]]:

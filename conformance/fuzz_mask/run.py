@@ -206,6 +206,8 @@ class Fuzzing:
         examples = getattr(effort, name)
         shrinks = effort.shrinks if name == "compiled" else effort.heavy_shrinks
         self._hunt(stage, problems, judges, judges, examples, shrinks)
+        if examples and not self.source.counts.made:
+            raise LoadError(self._nothing_made())
         if not stage.cases:
             block_q, block_kv = description.kernel_block_multiples
             stage.status = "n/a"
@@ -257,8 +259,10 @@ class Fuzzing:
         run, counts = self.run, self.source.counts
         run.made, run.refused = counts.made, counts.discarded
         run.reasons = counts.reasons()
+        reasons = {item.id: item.reason for item in expectation.load(self.subject.description)}
         run.elsewhere += [
-            f"{found.clause}: {id} ({found.where})" for id, found in self.elsewhere.known.items()
+            f"known deviation {name} ({found.clause}): {reasons[name]}"
+            for name, found in self.elsewhere.known.items()
         ]
         run.elsewhere += [
             f"{found.clause} ({name}): {found.where}: expected {found.expected}, got {found.actual}"

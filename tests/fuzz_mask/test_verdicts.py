@@ -13,12 +13,14 @@ from conformance.adapter import Description
 from conformance.adapters.reference import PreparedReference, ReferenceAdapter, validated
 from conformance.fuzz_mask.contract import OracleError
 from conformance.fuzz_mask.load import LoadError
+from conformance.fuzz_mask.run import Effort
 from conformance.problem import Problem
 from conformance.user_mask import UserMask
 from reference.mask_info import Direction
 from tests.fuzz_mask import broken
 from tests.fuzz_mask.harness import FEW, judged
 
+TINY = Effort(6, 0, 4, 0, 0, 10, 5)
 ALL = ("class", "compiled", "kernels", "attention")
 
 
@@ -27,7 +29,10 @@ def test_right_classes_conform(name: str) -> None:
     run = judged(broken, name, stages=("class", "compiled"))
     assert (run.exit_code, run.faults) == (0, [])
     assert {stage.status for stage in run.stages.values()} == {"conforms", "not tried"}
-    assert run.stages["class"].clauses.keys() >= {"CONV-1", "MASK-12", "MASK-15", "COMPUTE-2"}
+    clauses = run.stages["class"].clauses.keys()
+    assert clauses >= {"CONV-1", "MASK-12", "MASK-15"}
+    assert ("COMPUTE-2" in clauses) == (name != "Causal")  # what a class does not have is no pass
+    assert not clauses & {"MASK-20", "MASK-21"}
     assert run.stages["compiled"].clauses.keys() >= {"LABEL-1", "DATA-1", "SHRINK-2", "DOWNCAST-1"}
     assert any("consistency only" in note for note in run.notes)
 
@@ -144,6 +149,48 @@ def test_single_instances_are_judged() -> None:
 def test_bad_instances_are_clear_errors(call: str, message: str) -> None:
     with pytest.raises(LoadError, match=message):
         judged(broken, "Causal", calls=[call])
+
+
+SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        st.fixed_dictionaries({"shape": SHAPES, "key": st.just(4711)}),
+        st.tuples(SHAPES, st.just(4711)),
+        st.builds(broken.Picky, SHAPES, st.just(4711)),
+        lambda: st.fixed_dictionaries({"shape": SHAPES, "key": st.just(4711)}),
+        lambda shape: st.fixed_dictionaries({"shape": st.just(shape), "key": st.just(4711)}),
+        {"key": st.just(4711)},
+    ],
+    ids=["dicts", "tuples", "masks", "function", "of-a-shape", "by-parameter"],
+)
+@pytest.mark.parametrize("how", ["option", "class", "module"])
+def test_strategies_of_every_form(strategy: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"strategy": strategy} if how == "option" else {}
+    own = staticmethod(strategy) if callable(strategy) else strategy
+    if how == "class":
+        monkeypatch.setattr(broken.Picky, "fuzz_parameters", own, raising=False)
+    if how == "module":
+        monkeypatch.setattr(broken, "fuzz_parameters", strategy, raising=False)
+    run = judged(broken, "Picky", stages=("class", "compiled"), effort=TINY, **more)
+    assert (run.exit_code, run.faults, run.refused) == (0, [], 0)
+    assert run.stages["compiled"].cases > 0
+
+
+class Square(broken.Causal):
+    """Of one length."""
+
+    def __init__(self, seq_len: int) -> None:
+        super().__init__((seq_len, seq_len))
+
+
+def test_masks_of_one_length_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broken, "Square", Square, raising=False)
+    run = judged(broken, "Square")
+    assert run.faults == []
+    assert any("only square masks" in note for note in run.notes)
 
 
 def test_refusals_are_counted_and_explained() -> None:
