@@ -119,9 +119,9 @@ class Source:
         self.family = next(_families)
         self.counts = Counts()
         self.signature = signature_of(make, name)
-        own = getattr(make, ATTRIBUTE, None) if isinstance(make, type) else None
-        given = strategy if strategy is not None else own or getattr(module, ATTRIBUTE, None)
-        self.given = normal(given, name)
+        of_class = getattr(make, ATTRIBUTE, None) if isinstance(make, type) else None
+        offered = (strategy, of_class, getattr(module, ATTRIBUTE, None))
+        self.given = normal(next((one for one in offered if one is not None), None), name)
         self.calls = [self._of_call(call) for call in calls]
         self.parameters: list[Parameter] = []
         if not self.calls and not callable(self.given):
