@@ -25,6 +25,21 @@ EXAMPLES = """\
   splash-conformance fuzz-mask masks.py:DocumentMask --instance 'DocumentMask((2, 3), ids=[0, 1, 1])'
 """
 
+DESCRIPTION = """\
+Judges a mask class of your own: one that extends the Mask of jax, tokamax or pallas_impl, or that has just a shape
+(q_len, kv_len) and mask[q slice, kv slice]. First the class itself: shape, slices, booleans, the mask function on
+arrays and inside a kernel, bounds and intervals, equality and hash. Then what an implementation makes of its masks:
+compiled arrays, steps of the kernels, attention and gradients.
+
+Arguments are drawn from the annotations of the constructor, where FILE:NAME of --strategy or an attribute
+fuzz_parameters of the class or its module does not say otherwise. It is a Hypothesis strategy of dicts of arguments, a
+function of the shape (q_len, kv_len) that returns one, or a dict of a strategy for single parameters. What a ValueError
+refuses is discarded.
+
+The function of --oracle is called with q_ids [q_len, 1] and kv_ids [1, kv_len], and with the parameters that it names.
+Ids are the numbers of rows and columns, or positions where q_sequence or kv_sequence was an argument of the mask.
+"""
+
 #: As in `conformance.fuzz_mask.run`, whose import takes a while.
 PROFILES = ("quick", "ci", "deep")
 STAGES = ("class", "compiled", "kernels", "attention")
@@ -39,6 +54,7 @@ LIBRARIES = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
+    parser.description = DESCRIPTION
     parser.add_argument(
         "target",
         metavar="CLASS",
@@ -52,13 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy",
         metavar="FILE:NAME",
-        help="Hypothesis strategy of dicts of arguments, function of a shape that returns one, or dict of strategies "
-        "by parameter (default: the attribute fuzz_parameters of the class or its module, else from annotations)",
+        help="how arguments are drawn, see above",
     )
     parser.add_argument(
         "--oracle",
         metavar="FILE:NAME",
-        help="what a mask should mean: function of (q_ids, kv_ids) and of the parameters that it names, to bool",
+        help="what a mask should mean: a function of (q_ids, kv_ids, **parameters) to booleans, see above",
     )
     parser.add_argument(
         "--instance",

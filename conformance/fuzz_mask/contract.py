@@ -20,6 +20,9 @@ JUDGES = Judges()
 #: All slices of axes of so many tokens are read; of longer ones halves, ends, odd ones and blocks.
 ALL_SLICES_OF = 5
 
+#: Parameters that can only mean the length of an axis.
+AXES = {"q_len": 0, "q_seq_len": 0, "kv_len": 1, "kv_seq_len": 1}
+
 READABLE = ("check_shape", "check_whole")
 
 
@@ -28,8 +31,13 @@ def check_shape(case: Case) -> None:
     """The shape is a pair, the one that was asked for."""
     shape = case.shape
     for name, asked in case.arguments.values.items():
-        if sizes_of_pair(name) and isinstance(asked, tuple | list) and tuple(asked) != shape:
-            raise Violation(f"shape of a mask that was made with {name}={asked}", asked, shape)
+        found: Any = AXES.get(name)
+        if found is not None:
+            found = shape[found]
+        elif sizes_of_pair(name) and isinstance(asked, tuple | list):
+            found, asked = shape, tuple(asked)
+        if found is not None and found != asked:
+            raise Violation(f"shape {shape} of a mask that was made with {name}", asked, found)
 
 
 @JUDGES.judge("MASK-12", "check_shape")

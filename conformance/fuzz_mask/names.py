@@ -14,7 +14,7 @@ _SHAPES = ("shape", "mask_shape")
 _Q = ("q", "query", "queries", "target", "tgt", "row", "rows")
 _KV = ("kv", "k", "key", "keys", "source", "src", "column", "columns", "memory")
 _LENGTHS = ("len", "length", "size", "seq", "seqlen", "tokens", "num")
-_NOT_OF_MASKS = ("block", "blocks", "chunk", "window", "heads", "prefix")
+_NOT_OF_MASKS = ("block", "blocks", "chunk", "window", "heads", "prefix", "group")
 _WHOLE = ("seq_len", "seqlen", "sequence_length", "seq_length", "length", "n", "num_tokens")
 
 _CONTENTS: dict[Content, tuple[str, ...]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from conformance.causes import clause_ranges
@@ -77,7 +78,8 @@ def _print_rest(run: FuzzRun, console: Console) -> None:
         text = fault_text(fault)
         console.print(text, markup=False, highlight=False, soft_wrap=True, style="yellow")
     if run.elsewhere:
-        console.print(f"\nno fault of the class, but of {run.implementation} {run.version}:")
+        name = escape(f"{run.implementation} {run.version}")
+        console.print(f"\nno fault of the class, but of {name}:", highlight=False)
         for line in run.elsewhere:
             _print_item(line, console)
     console.print()
@@ -98,7 +100,7 @@ def _print_item(line: str, console: Console) -> None:
 
 def stage_table(run: FuzzRun) -> Table:
     """Stages against verdicts."""
-    title = f"{run.target} on {run.implementation} {run.version}"
+    title = escape(f"{run.target} on {run.implementation} {run.version}")
     table = Table(title=title, title_justify="left")
     table.add_column("what", no_wrap=True)
     for column in COLUMNS:
@@ -109,7 +111,7 @@ def stage_table(run: FuzzRun) -> Table:
         counts = stage.counts()
         verdict = f"[{STYLES[stage.status]}]{stage.status}[/]"
         if stage.reason:
-            verdict += f": {stage.reason}"
+            verdict += f": {escape(stage.reason)}"
         figures = (counts["conforms"], counts["violates"], stage.cases)
         cells = [str(n) if n else "[dim]·[/]" for n in figures]
         table.add_row(stage.title, verdict, *cells, f"{stage.seconds:.1f}")
@@ -141,4 +143,4 @@ def print_verdict(run: FuzzRun, console: Console) -> None:
     }
     advice = len(run.of("advice"))
     more = f", with {plural(advice, 'piece')} of advice" if advice else ""
-    console.print(f"{run.target} {words[run.exit_code]}{more}", highlight=False)
+    console.print(f"{escape(run.target)} {words[run.exit_code]}{more}", highlight=False)
