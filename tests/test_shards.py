@@ -242,6 +242,8 @@ def test_an_interrupted_part_is_continued_as_that_part(said: Run, home: Path) ->
         env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # A background job is started with SIGINT ignored, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     while process.poll() is None and not (home / "asleep").exists():
         time.sleep(0.05)

@@ -132,6 +132,8 @@ def _transcript(block: str, options: Mapping[str, str], work: Path) -> str:
 def _run(command: str, work: Path) -> tuple[int, str]:
     environment = dict(
         os.environ,
+        # A file that is edited within a second would be taken from its compiled form.
+        PYTHONDONTWRITEBYTECODE="1",
         PATH=f"{work.parent / 'bin'}{os.pathsep}{os.environ['PATH']}",
         PYTHONPATH=str(ROOT),
         COLUMNS=WIDTH,
