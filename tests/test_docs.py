@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 import re
@@ -33,6 +34,7 @@ from docs.generate import (
     findings,
     fragments,
     links,
+    readable,
     record,
     registry,
     tables,
@@ -200,7 +202,7 @@ def test_commands_of_pages_exist(path: Path) -> None:
     blocks = re.findall(r"```(?:console|sh)[^\n]*\n(.*?)```", text, re.DOTALL)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.split("\n")]
     for line in lines:
-        words = shlex.split(line.partition(" > ")[0], comments=True)
+        words = shlex.split(re.split(" 2?> ", line)[0], comments=True)
         if words[:1] == ["splash-conformance"]:
             arguments = build_parser().parse_args(words[1:])
             check_clauses(getattr(arguments, "clause", []))
@@ -289,3 +291,48 @@ def test_links_are_checked(tmp_path: Path) -> None:
         "a.html: https://example.org/x.png: is loaded from elsewhere",
         "a.html: sub/b.html#nowhere: no such place on that page",
     ]
+
+
+def test_pages_can_be_read_without_seeing_them(tmp_path: Path) -> None:
+    right = '<h1>A</h1><h2>B</h2><h3>C</h3><h2>D</h2><img src="x.png" alt="x"><th>n</th>'
+    page = tmp_path / "a.html"
+    page.write_text(f'<h3>menu</h3><article>{right}<svg role="img"><title>t</title></article>')
+    assert list(readable.problems(tmp_path)) == []
+    for old, new, wrong in (
+        ("<h2>B</h2>", "", "a heading of level 3 follows one of level 1"),
+        ("<h2>D</h2>", "<h1>D</h1>", "must begin with its only heading of the first level"),
+        ('alt="x"', 'alt=""', 'no words for <img src="x.png" alt="">'),
+        ("<th>n</th>", "<th> </th>", "a column without a name"),
+        ("<th>n</th>", '<svg role="img"><rect/></svg>', "no words for a drawing"),
+    ):
+        page.write_text(f"<article>{right.replace(old, new)}</article>")
+        assert list(readable.problems(tmp_path)) == [f"a.html: {wrong}"]
+
+
+OURS = {"spec", "reference", "conformance", "pallas_impl", "tests", "docs"}
+#: What the page on architecture says.
+MAY_IMPORT: dict[str, set[str]] = {
+    "spec": set(),
+    "reference": {"spec"},
+    "conformance": {"spec", "reference"},
+    "pallas_impl": set(),
+    "docs": {"spec", "reference", "conformance"},
+}
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_go_one_way(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        allowed = MAY_IMPORT[package] | {package}
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith("conformance/adapters/pallas_impl"):
+            allowed = allowed | {"pallas_impl"}
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.split(".")[0])
+        assert found & OURS <= allowed, name
+        if package in ("spec", "reference", "docs"):
+            assert "jax" not in found, name

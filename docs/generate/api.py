@@ -54,6 +54,15 @@ PACKAGES: tuple[Package, ...] = (
 #: Documented as one page, from what the package exports.
 KERNELS = "pallas_impl"
 
+#: What is exported, in the order in which one meets it; what is not named here follows.
+SECTIONS = {
+    "Attention": ("make_splash_mha", "make_splash_mqa", "SplashAttentionKernel", "BlockSizes"),
+    "Masks": ("CausalMask", "LocalMask", "ChunkedCausalMask", "FullMask", "DenseMask", "NumpyMask"),
+    "Masks of your own": ("Mask", "ComputableMask", "Intervals", "MultiHeadMask", "AndMask"),
+    "Ring attention": ("make_ring_attention", "RingAttentionKernel", "zigzag_order"),
+    "The mask compiler": ("compile_mask", "compile_flat", "compile_dynamic_mask", "MaskInfo"),
+}
+
 
 def page_of(module: str) -> str:
     """The page of a module."""
@@ -88,9 +97,28 @@ def module_page(module: str) -> str:
 
 def kernels_page() -> str:
     """The page of our own kernels: everything that is exported, read from the sources (JAX is not needed for it)."""
-    names = _exports(KERNELS)
-    out = [f"# {KERNELS}", "", f"::: {KERNELS}", "    options:", "      members:"]
-    return "\n".join([*out, *(f"      - {name}" for name in names)]) + "\n"
+    left = _exports(KERNELS)
+    out = [f"# {KERNELS}", "", summary(KERNELS)]
+    for title, names in SECTIONS.items():
+        out += ["", f"## {title}"]
+        for name in names:
+            left.remove(name)
+            out += _exported(name)
+    out += ["", "## Further"]
+    for name in left:
+        out += _exported(name)
+    return "\n".join(out) + "\n"
+
+
+def _exported(name: str) -> list[str]:
+    options = {
+        "show_root_heading": "true",
+        "show_root_toc_entry": "true",
+        "show_root_full_path": "false",
+        "heading_level": "3",
+    }
+    lines = [f"      {option}: {value}" for option, value in options.items()]
+    return ["", f"::: {KERNELS}.{name}", "    options:", *lines]
 
 
 def _exports(package: str) -> list[str]:
@@ -106,7 +134,7 @@ def modules() -> str:
     """Every documented module by package."""
     out = []
     for package in PACKAGES:
-        out += [f"## {package.name}", "", package.about, "", "| module | |", "|-|-|"]
+        out += [f"## {package.name}", "", package.about, "", "| module | what it is |", "|-|-|"]
         for name in package.modules:
             module = f"{package.name}.{name}"
             out.append(f"| [`{module}`]({module}.md) | {summary(module)} |")

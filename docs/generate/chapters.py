@@ -114,7 +114,7 @@ def clauses() -> str:
 
 def _rows(items: Iterable[Clause]) -> list[str]:
     return [
-        "| clause | | status | kind |",
+        "| clause | about | status | kind |",
         "|-|-|-|-|",
         *(
             f"| [{item.id}]({item.chapter}.md#{item.id}) | {_cell(item.title)} | {item.status} | {item.kind} |"

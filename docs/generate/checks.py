@@ -8,7 +8,6 @@ from conformance.checks import MODULES
 from conformance.judge import CHECKS
 from conformance.mutants import MUTANTS
 from docs.generate import registry
-from docs.generate.api import summary
 from spec import all_clauses
 from spec.clauses import DEFINITIONS, chapter_files, chapter_title
 
@@ -23,12 +22,12 @@ def pages() -> dict[str, str]:
 def module_page(module: str) -> str:
     """The checks of one module: a table, and each with its source."""
     name = f"conformance.checks.{module}"
-    out = [f"# {module}", "", summary(name), "", "| check | clause | what it does |", "|-|-|-|"]
+    out = [f"# {module}", "", "| check | clause | what it does |", "|-|-|-|"]
     for check in CHECKS.values():
         if check.module == name:
             doc = " ".join((check.function.__doc__ or "").split("\n\n")[0].split())
             out.append(f"| [`{check.name}`][{name}.{check.name}] | {check.clause_id} | {doc} |")
-    out += ["", "Every check and its helpers follow, with their sources.", "", f"::: {name}"]
+    out += ["", f"::: {name}"]
     return "\n".join(out) + "\n"
 
 

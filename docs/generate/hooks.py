@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError  # noqa: E402
 from mkdocs.plugins import event_priority  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
 
-from docs.generate import api, chapters, checks, console, fragments, links  # noqa: E402
+from docs.generate import api, chapters, checks, console, fragments, links, readable  # noqa: E402
 from docs.generate.clause_links import ClauseLinks  # noqa: E402
 from spec.clauses import chapter_files  # noqa: E402
 
@@ -93,9 +93,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Checks all links; pages that are opened from a folder may not fetch JSON, and get the index as a script."""
+    """Checks all pages; those that are opened from a folder may not fetch JSON and get the index as a script."""
     folder = Path(config.site_dir) / "search"
     index = (folder / "search_index.json").read_text(encoding="utf-8")
     (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
-    for problem in links.problems(Path(config.site_dir).resolve()):
+    site = Path(config.site_dir).resolve()
+    for problem in (*links.problems(site), *readable.problems(site)):
         _log.warning(problem)
