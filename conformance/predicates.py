@@ -11,7 +11,7 @@ from conformance.problem import Problem
 from conformance.regimes import seeing_rows, visible
 from reference.blocks import Int32, labels
 from reference.mask_info import DIRECTIONS, Direction
-from reference.masks import Bool, Causal, ChunkedCausal, Local
+from reference.masks import Bool, Causal
 
 Predicate = Callable[[Problem], bool]
 PREDICATES: dict[str, Predicate] = {}
@@ -118,7 +118,7 @@ def unlimited_window(problem: Problem) -> bool:
 @predicate
 def computed_full_mask(problem: Problem) -> bool:
     """The mask is one that kernels compute, and hides nothing."""
-    computed = all(isinstance(expr, Causal | Local | ChunkedCausal) for expr in problem.masks)
+    computed = all(expr.computable for expr in problem.masks)
     return computed and all(bool(mask.dense().all()) for mask in set(problem.head_masks))
 
 

@@ -47,10 +47,12 @@ class Hunt:
     Attributes:
       found: the smallest case of every judge and kind.
       judged: cases that every judge had a say in, by its name.
+      cases: cases that were looked at, but for those of shrinking.
     """
 
     found: list[Found] = field(default_factory=list)
     judged: Counter[str] = field(default_factory=Counter)
+    cases: int = 0
 
 
 def look(judges: Iterable[Judge], case: Any) -> tuple[list[Found], set[str]]:
@@ -156,6 +158,7 @@ class _Search:
 
         def test(case: Any) -> None:
             found, judged = look(chosen, case)
+            self.result.cases += 1
             self.result.judged.update(name for name in names if name in judged)
             self.note([item for item in found if item.judge.name in names], cases)
 

@@ -215,6 +215,8 @@ class Fuzzing:
                 f"no mask whose lengths are multiples of {block_q} and {block_kv} was made: write the strategy as a "
                 "function of the shape"
             )
+        elif not stage.clauses:
+            stage.status, stage.reason = "n/a", "nothing was left to judge, see above"
         _settle(stage)
 
     def _hunt(
@@ -231,7 +233,7 @@ class Fuzzing:
             return
         seed = self.run.seed
         done = hunt(drawn, judges, wanted, examples=examples, shrinks=shrinks, seed=seed, tiny=tiny)
-        stage.cases += max(done.judged.values(), default=0)
+        stage.cases += done.cases
         for name in done.judged:
             if judges[name].clause:
                 stage.clauses.setdefault(judges[name].clause, "conforms")

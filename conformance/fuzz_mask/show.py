@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -56,12 +57,16 @@ def print_run(run: FuzzRun, console: Console, detail: Detail = "normal") -> None
       console: where.
       detail: ``quiet`` leaves out all but what is wrong and the verdict, ``verbose`` shortens nothing.
     """
-    required = run.of("required")
-    whole = len(required) if detail == "verbose" else WHOLE
-    for fault in required[:whole]:
+    causes = by_cause(run.of("required"))
+    whole = len(causes) if detail == "verbose" else WHOLE
+    for fault, *same in causes[:whole]:
+        text = fault_text(fault)
+        others = {other.clause for other in same if other.clause} - {fault.clause}
+        if others:
+            text += f"\n  also in:  {clause_ranges(sorted(others, key=_order))}"
         console.print()
-        console.print(fault_text(fault), markup=False, highlight=False, soft_wrap=True)
-    more = [fault.clause for fault in required[whole:] if fault.clause]
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    more = [fault.clause for cause in causes[whole:] for fault in cause if fault.clause]
     if more:
         console.print(f"\nalso violated: {clause_ranges(sorted(set(more), key=_order))}")
     if detail != "quiet":
@@ -69,6 +74,15 @@ def print_run(run: FuzzRun, console: Console, detail: Detail = "normal") -> None
     for error in run.errors:
         console.print("error:", error, style="magenta", markup=False)
     print_verdict(run, console)
+
+
+def by_cause(faults: Sequence[Fault]) -> list[list[Fault]]:
+    """Faults that are one and the same error, the first of each in its place."""
+    causes: dict[object, list[Fault]] = {}
+    for fault in faults:
+        cause = (fault.actual, fault.detail) if fault.kind == "crash" else fault.check
+        causes.setdefault(cause, []).append(fault)
+    return list(causes.values())
 
 
 def _print_rest(run: FuzzRun, console: Console) -> None:

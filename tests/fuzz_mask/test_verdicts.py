@@ -14,6 +14,7 @@ from conformance.adapters.reference import PreparedReference, ReferenceAdapter, 
 from conformance.fuzz_mask.contract import OracleError
 from conformance.fuzz_mask.load import LoadError
 from conformance.fuzz_mask.run import Effort
+from conformance.fuzz_mask.show import by_cause
 from conformance.problem import Problem
 from conformance.user_mask import UserMask
 from reference.mask_info import Direction
@@ -226,6 +227,30 @@ def test_what_a_strategy_gives_must_not_fail() -> None:
     assert (fault.severity, fault.check) == ("required", "constructor")
     assert fault.calls == ("WrongConstructor((1, 1), parts=0)",)
     assert "broken.py" in fault.detail
+
+
+def test_one_error_is_shown_once() -> None:
+    run = judged(broken, "Causal", stages=("class", "kernels"), adapter=Crashing(),
+                 effort=dataclasses.replace(FEW, kernels=2))  # fmt: skip
+    faults = run.of("required")
+    assert len(faults) > 3
+    ((first, *others),) = by_cause(faults)
+    assert first.clause == "SCHED-1"
+    assert {fault.actual for fault in others} == {"RuntimeError: no kernel"}
+
+
+class Crashing(ReferenceAdapter):
+    """Cannot make kernels of masks of users."""
+
+    def prepare(self, problem: Problem) -> PreparedReference:
+        made = super().prepare(problem)
+        if isinstance(problem.masks[0], UserMask):
+            made.schedule = no_kernel  # type: ignore[method-assign]
+        return made
+
+
+def no_kernel(direction: Direction, shard: Any) -> Any:
+    raise RuntimeError("no kernel")
 
 
 class Blamed(ReferenceAdapter):
