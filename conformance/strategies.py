@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -83,12 +84,16 @@ def block_patterns(draw: st.DrawFn, q_len: int, kv_len: int, block_q: int, block
     size_q, size_kv = draw(st.sampled_from(sorted(halves, reverse=True)))
     rows, columns = q_len // size_q, kv_len // size_kv
     # Few letters per mask make equal stored blocks, empty rows and empty columns likely.
-    letter = st.sampled_from(draw(st.sampled_from(PALETTES)))
-    row = st.lists(letter, min_size=columns, max_size=columns).map("".join)
-    drawn = draw(
-        st.lists(st.one_of(st.just("0" * columns), row, row), min_size=rows, max_size=rows)
-    )
+    drawn = draw(_drawings(draw(st.sampled_from(PALETTES)), rows, columns))
     return Blocks(tuple(drawn), size_q, size_kv)
+
+
+@lru_cache(maxsize=1024)
+def _drawings(palette: str, rows: int, columns: int) -> st.SearchStrategy[list[str]]:
+    """Rows of letters, some of them empty."""
+    row = st.lists(st.sampled_from(palette), min_size=columns, max_size=columns).map("".join)
+    empty = st.just("0" * columns)
+    return st.lists(st.one_of(empty, row, row), min_size=rows, max_size=rows)
 
 
 def mask_strategies(
@@ -123,6 +128,14 @@ def masks(
       block_q, block_kv: tokens a block; they divide the lengths.
       kinds: kinds to choose from; all if None. Kinds that are not ours to draw (``user``) are left out.
     """
+    return _masks(q_len, kv_len, block_q, block_kv, None if kinds is None else tuple(kinds))
+
+
+# Hypothesis examines every strategy object once, which takes longer than a draw from it.
+@lru_cache(maxsize=1024)
+def _masks(
+    q_len: int, kv_len: int, block_q: int, block_kv: int, kinds: tuple[str, ...] | None
+) -> st.SearchStrategy[Expr]:
     offered = mask_strategies(q_len, kv_len, block_q, block_kv)
     if kinds is None:
         return st.one_of(*offered.values(), offered["blocks"], offered["causal"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from spec import defines
 EMPTY, PARTIAL, FULL = 0, 1, 2
 
 Int32 = NDArray[np.int32]
+
+#: Pairs of a mask that are looked at together, if they are more than a row of blocks: memory stays bounded.
+STRIP = 2**20
 
 
 @defines("REJECT-1", "REJECT-2")
@@ -53,13 +56,23 @@ def labels(mask: Mask, block_q: int, block_kv: int) -> Int32:
     """
     q_blocks, kv_blocks = block_grid(mask.q_len, mask.kv_len, block_q, block_kv)
     result = np.empty((q_blocks, kv_blocks), dtype=np.int32)
-    for i in range(q_blocks):  # one strip of rows at a time: memory stays proportional to kv_len
-        strip = mask[i * block_q : (i + 1) * block_q, :]
-        tiles = strip.reshape(block_q, kv_blocks, block_kv)
-        some = tiles.any(axis=(0, 2))
-        every = tiles.all(axis=(0, 2))
-        result[i] = np.where(every, FULL, np.where(some, PARTIAL, EMPTY))
+    for i, tiles in strips(mask, block_q, block_kv):
+        some = tiles.any(axis=(2, 3))
+        every = tiles.all(axis=(2, 3))
+        result[i : i + len(tiles)] = np.where(every, FULL, np.where(some, PARTIAL, EMPTY))
     return result
+
+
+def strips(mask: Mask, block_q: int, block_kv: int) -> Iterator[tuple[int, Bool]]:
+    """A mask in blocks, some rows of blocks at a time.
+
+    Yields:
+      The first row of blocks, and bool ``[rows, kv blocks, block_q, block_kv]``.
+    """
+    at_once = max(1, STRIP // (block_q * mask.kv_len))
+    for i in range(0, mask.q_len // block_q, at_once):
+        strip = mask[i * block_q : (i + at_once) * block_q, :]
+        yield i, strip.reshape(-1, block_q, mask.kv_len // block_kv, block_kv).swapaxes(1, 2)
 
 
 def block_of(mask: Mask, i: int, j: int, block_q: int, block_kv: int) -> Bool:
@@ -87,11 +100,11 @@ def partial_stack(
     stack: list[Bool] = []
     ids = np.full((len(masks), *grids[0].shape), -1, dtype=np.int32)
     for m, (mask, grid) in enumerate(zip(masks, grids, strict=True)):
-        for i, j in np.argwhere(grid == PARTIAL):
-            block = block_of(mask, int(i), int(j), block_q, block_kv)
-            key = block.tobytes()
-            if key not in place:
-                place[key] = len(stack)
-                stack.append(block)
-            ids[m, i, j] = place[key]
+        for first, tiles in strips(mask, block_q, block_kv):
+            for i, j in np.argwhere(grid[first : first + len(tiles)] == PARTIAL):
+                key = tiles[i, j].tobytes()
+                if key not in place:
+                    place[key] = len(stack)
+                    stack.append(tiles[i, j].copy())
+                ids[m, first + i, j] = place[key]
     return (np.stack(stack) if stack else None), ids

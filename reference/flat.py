@@ -50,23 +50,27 @@ class FlatMaskInfo:
 
 
 @defines("FLAT-1", "FLAT-2", "FLAT-4", "FLAT-6")
-def active_entries(grid: Int32) -> tuple[Int32, Int32, Int32]:
-    """Rows, columns and labels of the entries of one shard, row by row.
+def active_entries(grids: Int32) -> tuple[Int32, Int32, Int32]:
+    """Shards, rows and columns of the entries of all shards, shard by shard and row by row.
 
     Args:
-      grid: labels, int32 ``[rows, columns]`` with the output blocks as rows.
+      grids: labels, int32 ``[shards, rows, columns]`` with the output blocks as rows.
 
     Returns:
-      Three int32 arrays of one length. A wholly empty row has one entry with label 0.
+      Three int32 arrays of one length. A wholly empty row has one entry, whose label is 0.
     """
-    visited = grid > 0
-    visited[:, 0] |= ~visited.any(axis=1)
-    rows, columns = np.nonzero(visited)
-    return rows.astype(np.int32), columns.astype(np.int32), grid[rows, columns]
+    visited = grids > 0
+    visited[:, :, 0] |= ~visited.any(axis=2)
+    shards, rows, columns = (index.astype(np.int32) for index in np.nonzero(visited))
+    return shards, rows, columns
 
 
-def _pad(array: Int32, length: int) -> Int32:
-    return np.pad(array, (0, length - len(array)), constant_values=-1)
+def _by_shard(grid: Int32, direction: Direction, shards: Shards) -> Int32:
+    """``[q blocks, kv blocks]`` as ``[shards, rows, columns]``, with the output blocks as rows."""
+    q_rows, kv_columns = grid.shape[0] // shards.q, grid.shape[1] // shards.kv
+    split = grid.reshape(shards.q, q_rows, shards.kv, kv_columns)
+    parts = split.swapaxes(1, 2).reshape(-1, q_rows, kv_columns)
+    return parts.swapaxes(1, 2) if direction == "dkv" else parts
 
 
 @defines("FLAT-3", "FLAT-5")
@@ -95,21 +99,23 @@ def compile_flat(
     q_blocks, kv_blocks = grid.shape
     check_shards(shards.head, q_blocks, kv_blocks, shards)
     stack, ids = partial_stack([mask], [grid], block_q, block_kv)
-    entries = []
-    for q_rows, q_ids in zip(np.split(grid, shards.q), np.split(ids[0], shards.q), strict=True):
-        for part, places in zip(
-            np.split(q_rows, shards.kv, axis=1), np.split(q_ids, shards.kv, axis=1), strict=True
-        ):
-            if direction == "dkv":
-                part, places = part.T, places.T
-            rows, columns, label = active_entries(part)
-            wanted = label == PARTIAL
-            place = places[rows, columns][next_at_or_after(wanted)] if wanted.any() else 0 * rows
-            entries.append((rows, columns, label, place))
-    counts = np.array([len(entry[0]) for entry in entries], dtype=np.int32)
-    rows, columns, label, place = (
-        np.concatenate([_pad(entry[k], int(counts.max())) for entry in entries]) for k in range(4)
-    )
+    parts, places = (_by_shard(array, direction, shards) for array in (grid, ids[0]))
+    at = active_entries(parts)
+    shard, own_rows, own_columns = at
+    counts = np.bincount(shard, minlength=len(parts)).astype(np.int32)
+    number = np.arange(len(shard)) - (np.cumsum(counts) - counts)[shard]
+
+    def listed(values: Int32) -> Int32:
+        """Values of the entries as lists of one length, ``[shards, longest]``, then -1."""
+        found = np.full((len(parts), int(counts.max())), -1, dtype=np.int32)
+        found[shard, number] = values
+        return found
+
+    rows, columns, label = listed(own_rows), listed(own_columns), listed(parts[at])
+    wanted = label == PARTIAL
+    place = np.take_along_axis(listed(places[at]), next_at_or_after(wanted), axis=1)
+    place = np.where(wanted.any(axis=1, keepdims=True), place, 0)
+    place = np.where(label >= 0, place, -1)
     computed = computed_in_kernel([mask])
     stored = stack is not None and computed is None
 
@@ -121,10 +127,10 @@ def compile_flat(
 
     return FlatMaskInfo(
         direction=direction,
-        active_rows=fit(rows),
-        active_cols=fit(columns),
-        block_mask=fit(label),
-        mask_next=fit(place) if stored else None,
+        active_rows=fit(rows.ravel()),
+        active_cols=fit(columns.ravel()),
+        block_mask=fit(label.ravel()),
+        mask_next=fit(place.ravel()) if stored else None,
         num_active_blocks=counts,
         partial_mask_blocks=oriented(stack, direction) if stored else None,
         q_sequence=None if computed is None else computed.expr.q_positions(mask.q_len),

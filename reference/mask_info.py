@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reference.blocks import PARTIAL, Int32, labels, partial_stack
-from reference.masks import Bool, Mask, check_one_shape
-from reference.shrink import kept_columns, shrunk_width
+from reference.masks import Bool, Int, Mask, check_one_shape
+from reference.shrink import kept_columns
 from spec import defines
 
 Direction = Literal["fwd", "dq", "dkv"]
@@ -63,16 +63,22 @@ def next_at_or_after(wanted: Bool) -> Int32:
     """For every position the first wanted one at or after it, wrapping to the first wanted one.
 
     Args:
-      wanted: bool, one-dimensional, in grid order.
+      wanted: bool ``[…, positions]`` in grid order; every leading index is a grid of its own.
 
     Returns:
-      int32 indices of the same length; all 0 if nothing is wanted.
+      int32 indices of the same shape; all 0 in a grid where nothing is wanted.
     """
-    places = np.flatnonzero(wanted)
-    if len(places) == 0:
-        return np.zeros(len(wanted), dtype=np.int32)
-    following = np.searchsorted(places, np.arange(len(wanted)))
-    return places[following % len(places)].astype(np.int32)
+    places, first = _places(wanted)
+    following = np.minimum.accumulate(places[..., ::-1], axis=-1)[..., ::-1]
+    return np.where(following < wanted.shape[-1], following, first).astype(np.int32)
+
+
+def _places(wanted: Bool) -> tuple[Int, Int]:
+    """Own index where wanted, else the number of positions; and the first wanted index, 0 if there is none."""
+    count = wanted.shape[-1]
+    places = np.where(wanted, np.arange(count), count)
+    first = places.min(axis=-1, keepdims=True, initial=count)
+    return places, np.where(first < count, first, 0)
 
 
 @defines("SHRINK-8")
@@ -82,30 +88,28 @@ def last_at_or_before(wanted: Bool) -> Int32:
     What padding of a shrunk grid names: a block that is in memory already costs no fetch.
 
     Args:
-      wanted: bool, one-dimensional, in grid order.
+      wanted: bool ``[…, positions]`` in grid order; every leading index is a grid of its own.
 
     Returns:
-      int32 indices of the same length; all 0 if nothing is wanted.
+      int32 indices of the same shape; all 0 in a grid where nothing is wanted.
     """
-    places = np.flatnonzero(wanted)
-    if len(places) == 0:
-        return np.zeros(len(wanted), dtype=np.int32)
-    before = np.searchsorted(places, np.arange(len(wanted)), side="right") - 1
-    return places[np.maximum(before, 0)].astype(np.int32)
+    places, first = _places(wanted)
+    before = np.maximum.accumulate(np.where(wanted, places, -1), axis=-1)
+    return np.where(before >= 0, before, first).astype(np.int32)
 
 
 @defines("DATA-4")
 def in_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
-    """Axes ``[head, q, kv]`` reordered as the grid of the direction visits them .
+    """Axes ``[…, head, q, kv]`` reordered as the grid of the direction visits them.
 
     ``fwd`` and ``dq`` visit (head, q, kv), ``dkv`` visits (kv, head, q).
     """
-    return np.moveaxis(array, 2, 0) if direction == "dkv" else array
+    return np.moveaxis(array, -1, -3) if direction == "dkv" else array
 
 
 def from_grid_order(array: NDArray[Any], direction: Direction) -> NDArray[Any]:
     """Inverse of `in_grid_order`."""
-    return np.moveaxis(array, 0, 2) if direction == "dkv" else array
+    return np.moveaxis(array, -3, -1) if direction == "dkv" else array
 
 
 def carry(
@@ -114,13 +118,15 @@ def carry(
     """``values`` of the wanted position that ``rule`` assigns to every position.
 
     Args:
-      values, wanted: ``[head, q, kv]``, as is the result.
+      values, wanted: ``[…, head, q, kv]``, as is the result; every leading index is a grid of its own.
       direction: whose grid order counts.
       rule: `next_at_or_after` or `last_at_or_before`.
     """
     ordered = in_grid_order(values, direction)
-    source = rule(in_grid_order(wanted, direction).ravel())
-    moved = np.where(wanted.any(), ordered.ravel()[source], 0).reshape(ordered.shape)
+    flat = ordered.reshape(*ordered.shape[:-3], -1)
+    source = rule(in_grid_order(wanted, direction).reshape(flat.shape))
+    moved = np.take_along_axis(flat, source, axis=-1).reshape(ordered.shape)
+    moved = np.where(wanted.any(axis=(-3, -2, -1), keepdims=True), moved, 0)
     return from_grid_order(moved, direction).astype(np.int32)
 
 
@@ -175,24 +181,21 @@ def check_shards(heads: int, q_blocks: int, kv_blocks: int, shards: Shards) -> N
 
 
 @defines("DATA-1", "SHRINK-4", "SHRINK-5", "SHRINK-6")
-def _columns(
-    grid: Int32, direction: Direction, q_shards: int, shrink: bool
-) -> list[tuple[Int32, Int32]]:
-    """Per q shard: the labels and own block index of every grid position, ``[q, kv]`` order.
+def _columns(grid: Int32, direction: Direction, q_shards: int, shrink: bool) -> tuple[Int32, Int32]:
+    """The labels and own block index of every grid position, ``[q shard, q, kv]``.
 
     Padding (and nothing else) has own index -1.
     """
-    parts = [part.T if direction == "dkv" else part for part in np.split(grid, q_shards)]
-    width = max(shrunk_width(part) for part in parts)
-    result = []
-    for part in parts:
-        columns = np.broadcast_to(np.arange(part.shape[1], dtype=np.int32), part.shape)
-        if shrink:
-            columns = kept_columns(part, width)
-        label = np.where(columns >= 0, np.take_along_axis(part, columns, axis=1), 0)
-        pair = (label.astype(np.int32), columns)
-        result.append((pair[0].T, pair[1].T) if direction == "dkv" else pair)
-    return result
+    parts = grid.reshape(q_shards, -1, grid.shape[1])
+    parts = parts.swapaxes(1, 2) if direction == "dkv" else parts
+    rows = parts.reshape(-1, parts.shape[2])
+    columns = np.broadcast_to(np.arange(rows.shape[1], dtype=np.int32), rows.shape)
+    if shrink:
+        columns = kept_columns(rows)  # as wide as the widest shard needs
+    label = np.where(columns >= 0, np.take_along_axis(rows, columns, axis=1), 0).astype(np.int32)
+    found = (array.reshape(*parts.shape[:2], -1) for array in (label, columns))
+    kept, own = (array.swapaxes(1, 2) if direction == "dkv" else array for array in found)
+    return kept, own
 
 
 @defines("CONV-2", "CONV-3", "PARTIAL-5", "PARTIAL-6", "HEADS-3", "REJECT-16")
@@ -258,7 +261,7 @@ def oriented(stack: Bool | None, direction: Direction) -> Bool | None:
 @defines("MASKNEXT-1", "MASKNEXT-4")
 def _arrays(
     rows: Sequence[int],
-    columns: Sequence[list[tuple[Int32, Int32]]],
+    columns: Sequence[tuple[Int32, Int32]],
     places: Int32,
     direction: Direction,
     shards: Shards,
@@ -266,27 +269,22 @@ def _arrays(
 ) -> tuple[Int32, Int32, Int32]:
     """block_mask, data_next and mask_next of all shards, joined along heads and queries."""
     rule = last_at_or_before if shrunk else next_at_or_after
-    per_group = len(rows) // shards.head
-    parts = [np.split(of_mask, shards.q) for of_mask in places]
-    by_q_shard = []
-    for q_shard in range(shards.q):
-        by_head_shard = []
-        for start in range(0, len(rows), per_group):
-            group = rows[start : start + per_group]
-            label = np.stack([columns[m][q_shard][0] for m in group])
-            own = np.stack([columns[m][q_shard][1] for m in group])
-            place = np.stack(
-                [_pick(parts[m][q_shard], o, direction) for m, o in zip(group, own, strict=True)]
-            )
-            data_next = carry(own, label > 0, direction, rule)
-            mask_next = carry(place, label == PARTIAL, direction, rule)
-            by_head_shard.append((label, data_next, mask_next))
-        by_q_shard.append([np.concatenate(part) for part in zip(*by_head_shard, strict=True)])
-    joined = [np.concatenate(part, axis=1) for part in zip(*by_q_shard, strict=True)]
-    return joined[0], joined[1], joined[2]
 
+    def by_shard(array: Int32) -> Int32:
+        """``[row, q shard, q, kv]`` as ``[head shard, q shard, row of the shard, q, kv]``."""
+        split = array.reshape(shards.head, -1, *array.shape[1:])
+        return split.swapaxes(1, 2)
 
-def _pick(places: Int32, own: Int32, direction: Direction) -> Int32:
-    """Stack places of the blocks that ``own`` selects (any value where ``own`` is padding)."""
-    axis = 0 if direction == "dkv" else 1
-    return np.take_along_axis(places, np.maximum(own, 0), axis=axis)
+    def joined(array: Int32) -> Int32:
+        """All shards behind each other, ``[row, q, kv]``."""
+        return array.swapaxes(1, 2).reshape(len(rows), -1, array.shape[-1])
+
+    label, own = (np.stack([columns[m][n] for m in rows]) for n in (0, 1))
+    parts = places.reshape(len(places), shards.q, -1, places.shape[2])[list(rows)]
+    # The stored block of the block that stands at a position; any at padding.
+    axis = 2 if direction == "dkv" else 3
+    place = np.take_along_axis(parts, np.maximum(own, 0), axis=axis)
+    label, own, place = by_shard(label), by_shard(own), by_shard(place)
+    data_next = carry(own, label > 0, direction, rule)
+    mask_next = carry(place, label == PARTIAL, direction, rule)
+    return joined(label), joined(data_next), joined(mask_next)

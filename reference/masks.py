@@ -243,8 +243,8 @@ class Mask:
             raise TypeError(f"index must be a pair of slices, got {index!r}")
         if not all(isinstance(part, slice) for part in index):
             raise TypeError(f"index must be a pair of slices, got {index!r}")
-        q_ids = np.arange(self.q_len)[index[0]]
-        kv_ids = np.arange(self.kv_len)[index[1]]
+        q_ids = np.arange(*index[0].indices(self.q_len))
+        kv_ids = np.arange(*index[1].indices(self.kv_len))
         return self.expr.visible(q_ids[:, None], kv_ids[None, :])
 
     def dense(self) -> Bool:

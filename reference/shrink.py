@@ -27,9 +27,10 @@ def kept_columns(grid: Int32, width: int | None = None) -> Int32:
     if width < longest:
         raise ValueError(f"width must be at least {longest} (the longest row), got {width}")
     kept = np.full((grid.shape[0], width), -1, dtype=np.int32)
-    for row, row_labels in enumerate(grid):
-        columns = np.flatnonzero(row_labels)
-        kept[row, : len(columns)] = columns
+    rows, columns = np.nonzero(grid)  # row by row, columns in order
+    counts = (grid != 0).sum(axis=1)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    kept[rows, place] = columns
     return kept
 
 

@@ -82,7 +82,9 @@ def test_computable_masks_store_nothing(direction: Direction) -> None:
 
 
 def test_every_row_is_listed_even_an_empty_one() -> None:
-    rows, columns, label = active_entries(np.array([[0, 0], [0, 2], [1, 0]], dtype=np.int32))
+    grid = np.array([[0, 0], [0, 2], [1, 0]], dtype=np.int32)
+    at = active_entries(grid[None])
+    (_, rows, columns), label = at, grid[None][at]
     assert list(zip(rows.tolist(), columns.tolist(), label.tolist(), strict=True)) == [
         (0, 0, 0),
         (1, 1, 2),
