@@ -21,8 +21,8 @@ from reference.masks import Causal, Mask
 LENGTH, BLOCK = 8192, 128
 #: Clarity comes first in the reference, but nobody should wait for it.
 SLOWEST = 3.0
-#: A quick run tries some thousands of structural problems; they must not take minutes.
-PROBLEMS_A_MINUTE = 2000
+#: On one core, so 10 000 on two: a quick run tries some thousands of structural problems.
+PROBLEMS_A_MINUTE = 5000
 
 
 def best(call: Callable[[], object], times: int = 3) -> float:
@@ -67,7 +67,7 @@ def test_structural_problems_a_minute() -> None:
             if time.process_time() - start > 2:
                 break
     a_minute = 60 * tried / (time.process_time() - start)
-    print(f"\n{a_minute:.0f} problems a minute")
+    print(f"\n{a_minute:.0f} problems a minute and core")
     assert a_minute >= PROBLEMS_A_MINUTE
 
 
