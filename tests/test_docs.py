@@ -173,6 +173,7 @@ $ shown --only
 def test_pages_are_run() -> None:
     text, kept = console.executed(PAGE)
     assert kept == {"said.txt": "2.0\n"}
+    assert console.kept(PAGE) == [*kept]
     first, second, third = re.findall(r"```console\n(.*?)\n```", text, re.DOTALL)
     assert first.split("\n")[1:] == ["a", "⋮", "AssertionError"]
     assert "check_number_of_active_blocks" in second

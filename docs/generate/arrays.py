@@ -27,7 +27,12 @@ def mask() -> str:
     labels = compiled(shrink=False).block_mask[0]
     colours = np.repeat(np.repeat(labels, BLOCK, axis=0), BLOCK, axis=1)
     caption = f"{TOKENS} × {TOKENS} tokens in blocks of {BLOCK} × {BLOCK}: queries downwards, keys to the right"
-    return f'<div class="pictures">{_squares(MASK.dense(), caption, colours)}</div>'
+    legend = " ".join(
+        f'<span class="swatch b{label}"></span> {what}'
+        for label, what in enumerate(("empty", "partial", "full"))
+    )
+    picture = _squares(MASK.dense(), caption, colours)
+    return f'<div class="pictures">{picture}</div>\n<p class="legend">Blocks: {legend}</p>'
 
 
 def grid() -> str:

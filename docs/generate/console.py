@@ -42,7 +42,7 @@ def executed(markdown: str) -> tuple[str, dict[str, str]]:
     Raises:
       PageError: a command ends with another exit code or does not print what the page says, or an edit fits nothing.
     """
-    kept: dict[str, str] = {}
+    files: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder).resolve()
         _make_tools(home / "bin")
@@ -54,7 +54,7 @@ def executed(markdown: str) -> tuple[str, dict[str, str]]:
             if match[1] == "console":
                 shown = _transcript(match[3], options, work)
                 if "keep" in options:
-                    kept[options["keep"]] = (work / options["keep"]).read_text(encoding="utf-8")
+                    files[options["keep"]] = (work / options["keep"]).read_text(encoding="utf-8")
                 return f"```console\n{shown}\n```"
             name = options.get("file") or options["edit"]
             if "file" in options:
@@ -64,19 +64,12 @@ def executed(markdown: str) -> tuple[str, dict[str, str]]:
             (work / name).write_text(edited(source, match[3]), encoding="utf-8")
             return f'```python title="{name}, changed"\n{match[3]}```'
 
-        return _BLOCK.sub(run, markdown), kept
+        return _BLOCK.sub(run, markdown), files
 
 
-def is_run(markdown: str) -> bool:
-    """Whether a page has something to run."""
-    return bool(_BLOCK.search(markdown))
-
-
-def commands(markdown: str) -> list[list[str]]:
-    """The words of every command of a page that is run."""
-    blocks = [match[3] for match in _BLOCK.finditer(markdown) if match[1] == "console"]
-    lines = [line for block in blocks for line in block.split("\n") if line.startswith("$ ")]
-    return [shlex.split(line[2:], comments=True) for line in lines]
+def kept(markdown: str) -> list[str]:
+    """The files that the commands of a page leave beside it."""
+    return re.findall(r"^```console run[^\n]* keep=(\S+)", markdown, re.M)
 
 
 def edited(source: str, changed: str) -> str:

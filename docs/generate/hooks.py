@@ -69,7 +69,7 @@ def completed(file: File, config: MkDocsConfig) -> tuple[str, dict[str, str]]:
     """
     markdown = fragments.filled(file.content_string)
     if not config.extra["run_commands"]:
-        return markdown, {}
+        return markdown, dict.fromkeys(console.kept(markdown), "not written: commands were not run")
     try:
         return console.executed(markdown)
     except console.PageError as error:
