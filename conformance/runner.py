@@ -29,6 +29,9 @@ from conformance.terminal import interactive
 from conformance.trail import Trail
 from conformance.verdict import Outcome
 
+#: Environment variable of Hypothesis: a folder for its caches.
+STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
+
 #: So many processes of checks may be lost to an implementation that is not isolated.
 LOST_PROCESSES = 20
 
@@ -138,6 +141,8 @@ def pytest_arguments(
         "no:terminal",
         "-p",
         "no:doctest",
+        "-p",
+        "no:benchmark",
         "--import-mode=importlib",
         f"--splash-impl={run.implementation}",
         f"--splash-profile={run.profile}",
@@ -215,10 +220,14 @@ def _folder() -> Iterator[Path]:
     """A temporary folder of the run, in which its processes make theirs: not all live to remove them."""
     with tempfile.TemporaryDirectory(prefix="splash-conformance-") as name:
         os.environ[FOLDER] = name
+        # Where Hypothesis keeps what it would otherwise leave in the current folder.
+        own = os.environ.setdefault(STORAGE, name) == name
         try:
             yield Path(name)
         finally:
             del os.environ[FOLDER]
+            if own:
+                del os.environ[STORAGE]
 
 
 def _through_pytest(arguments: list[str], collector: Collector) -> int:

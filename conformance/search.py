@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
+import unittest
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis.database import ExampleDatabase
 
-from conformance import coverage, ratios
+from conformance import coverage, database, ratios
+from conformance.database import Shelf
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, mark
 from conformance.foreign.errors import NotTried
@@ -26,6 +29,9 @@ from conformance.subject import HANG, Crash, Subject
 from conformance.trail import Trail
 from conformance.vectors import Vector, vectors
 from conformance.verdict import Finding, Kind, Outcome, Status
+
+#: Problems that failed before are tried up to this number in a check that draws none.
+KEPT = 20
 
 #: A check in which the implementation has ended this many processes tries nothing more.
 LOSSES = 2 * HANG
@@ -81,8 +87,10 @@ class Search:
         profile: Profile,
         deviations: Sequence[Deviation],
         trail: Trail | None,
+        kept: ExampleDatabase | None = None,
     ) -> None:
         self.check = check
+        self.kept = kept
         self.subject = subject
         self.examples = profile.heavy_examples if check.heavy else profile.examples
         if isinstance(check.domain, NumericDomain):
@@ -128,14 +136,14 @@ class Search:
         self.try_vectors()
         self.hunt("value", seed)
         kinds = {f.kind for f in self.seen.values() if f and not f.deviation}
-        if "value" not in kinds and "crash" in kinds:
+        if "value" not in kinds and ("crash" in kinds or self.kept is not None):
             self.hunt("crash", seed)
 
     def hunt(self, kind: Kind, seed: int) -> None:
         """Draws problems, and shrinks the first one that fails in the given way."""
-        if self.check.domain.only or self.examples < 1:
+        if self.check.domain.only or (self.examples < 1 and self.kept is None):
             return
-        self.left = self.examples
+        self.left = self.examples or KEPT
         failing = False
 
         def test(problem: Problem) -> None:
@@ -151,13 +159,17 @@ class Search:
                 raise _Found
 
         wrapped = hypothesis.given(self.check.domain.strategy(self.subject.description))(test)
-        run = hypothesis.seed(seed)(hypothesis_settings(self.examples)(wrapped))
+        # In this order: a seed takes the database away.
+        kept = None if self.kept is None else Shelf(self.kept, f"{kind}/".encode())
+        run = hypothesis_settings(self.examples, kept)(hypothesis.seed(seed)(wrapped))
         try:
             run()
         except _Found:
             pass
         except hypothesis.errors.Unsatisfiable:
             pass  # the domain is empty for this implementation
+        except unittest.SkipTest:
+            pass  # nothing is drawn, and nothing was kept
 
     def findings(self) -> list[Finding]:
         """The smallest finding of every kind, cause and deviation; the worst quality figure."""
@@ -178,13 +190,23 @@ def _order(found: Finding) -> tuple[Any, ...]:
     return (0.0, found.size)
 
 
-def hypothesis_settings(examples: int) -> hypothesis.settings:
-    """A search that prints nothing, keeps nothing and ends after its examples or its shrinking."""
+def hypothesis_settings(examples: int, kept: ExampleDatabase | None = None) -> hypothesis.settings:
+    """A search that prints nothing and ends after its examples or its shrinking.
+
+    Args:
+      examples: how many are drawn.
+      kept: what failed before is tried first; nothing is kept if None.
+    """
+    phases = [Phase.shrink]
+    if examples > 0:
+        phases.append(Phase.generate)
+    if kept is not None:
+        phases.append(Phase.reuse)
     return hypothesis.settings(
-        max_examples=examples,
-        database=None,
+        max_examples=examples or KEPT,
+        database=kept,
         deadline=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=phases,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
         print_blob=False,
@@ -247,7 +269,8 @@ def run_check(
     missing = check.missing(subject)
     if missing:
         return replace(outcome, status="n/a", reason=f"not declared: {', '.join(missing)}")
-    search = Search(check, subject, profile, deviations, trail)
+    kept = database.examples(check.name, subject.description.name)
+    search = Search(check, subject, profile, deviations, trail, kept)
     with ratios.recording() as outcome.ratios:
         search.run(seed)
     outcome.examples, outcome.coverage = len(search.seen), search.tried

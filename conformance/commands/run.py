@@ -94,6 +94,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
     )
     parser.add_argument(
+        "--database",
+        type=Path,
+        metavar="DIR",
+        help="keep failing examples there and try them first; machines may share it",
+    )
+    parser.add_argument(
         "--device",
         choices=device.DEVICES,
         help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
@@ -104,7 +110,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``run``: judge an implementation."""
-    from conformance import judging, terminal
+    from conformance import database, judging, terminal
     from conformance.adapter import AdapterError
     from conformance.expectation import ExpectationError
     from conformance.foreign.host import close
@@ -121,6 +127,7 @@ def execute(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--failures {arguments.failures}: is not a folder")
         if arguments.device:
             device.want(arguments.device)
+        database.want(arguments.database)
         request = request_of(arguments)
         adapter, subject = ready(arguments.impl, request.where)
         close(adapter)  # every process of checks has its own
