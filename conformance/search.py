@@ -13,7 +13,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.database import ExampleDatabase
 
-from conformance import coverage, database, ratios
+from conformance import constants, coverage, database, ratios
 from conformance.database import Shelf
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, mark
@@ -163,7 +163,8 @@ class Search:
         kept = None if self.kept is None else Shelf(self.kept, f"{kind}/".encode())
         run = hypothesis_settings(self.examples, kept)(hypothesis.seed(seed)(wrapped))
         try:
-            run()
+            with constants.only_of():
+                run()
         except _Found:
             pass
         except hypothesis.errors.Unsatisfiable:

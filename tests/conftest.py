@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 from conformance import cli
 from conformance.profiles import PROFILES, Profile
 from tests.command_line import ADAPTERS, Run, Said
+
+# Before JAX starts: devices for rings, whichever test comes first, and compilers in several processes.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

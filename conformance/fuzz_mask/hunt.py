@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
 
+from conformance import constants
 from conformance.fuzz_mask.case import Advice, Judge, Kind, NotAsked, NotToBlame
 from conformance.search import hypothesis_settings
 from conformance.subject import Crash
@@ -103,6 +105,7 @@ def hunt(
     shrinks: int,
     seed: int,
     tiny: st.SearchStrategy[Any] | None = None,
+    module: ModuleType | None = None,
 ) -> Hunt:
     """Tries cases, and makes those in which something is found as small as possible.
 
@@ -115,8 +118,9 @@ def hunt(
       seed: the same seed tries the same cases.
       tiny: the smallest cases, tried where something was found: a number that is wrong in a large mask is often
         another one than in a small mask, which shrinking alone does not see.
+      module: numbers in its source are drawn more often than others.
     """
-    search = _Search(judges, list(wanted), examples, seed)
+    search = _Search(judges, list(wanted), examples, seed, module)
     search.try_cases(cases)
     if search.smallest and tiny is not None:
         search.try_cases(tiny, only={name for name, _ in search.smallest})
@@ -135,9 +139,15 @@ class _Search:
     """
 
     def __init__(
-        self, judges: Mapping[str, Judge], wanted: list[str], examples: int, seed: int
+        self,
+        judges: Mapping[str, Judge],
+        wanted: list[str],
+        examples: int,
+        seed: int,
+        module: ModuleType | None,
     ) -> None:
         self.judges = judges
+        self.modules = [] if module is None else [module]
         self.wanted = wanted
         self.examples = examples
         self.seed = seed
@@ -162,7 +172,7 @@ class _Search:
             self.result.judged.update(name for name in names if name in judged)
             self.note([item for item in found if item.judge.name in names], cases)
 
-        _run(cases, test, self.examples, self.seed)
+        self.run(cases, test)
 
     def shrink(self, name: str, kind: Kind, shrinks: int) -> None:
         """Finds the smallest case of a judge and kind again, and makes it smaller."""
@@ -186,23 +196,22 @@ class _Search:
                     failing, left = True, shrinks
                 raise _Hit
 
-        _run(cases, test, self.examples, self.seed)
+        self.run(cases, test)
+
+    def run(self, cases: st.SearchStrategy[Any], test: Callable[[Any], None]) -> None:
+        """Draws cases for a test until it raises `_Hit` or there are enough."""
+        wrapped = hypothesis.given(cases)(lambda case: test(case))
+        run = hypothesis.seed(self.seed)(hypothesis_settings(self.examples)(wrapped))
+        try:
+            with constants.only_of(*self.modules):
+                run()
+        except (_Hit, hypothesis.errors.Unsatisfiable):
+            pass
+        except hypothesis.errors.Flaky:
+            pass  # a class whose answers change: the smallest case that was seen counts
 
 
 def _together(names: list[str], judges: Mapping[str, Judge]) -> list[Judge]:
     """All judges that some judges need, in order."""
     wanted = {other.name for name in names for other in needed(judges[name], judges)}
     return [judge for judge in judges.values() if judge.name in wanted]
-
-
-def _run(
-    cases: st.SearchStrategy[Any], function: Callable[[Any], None], examples: int, seed: int
-) -> None:
-    wrapped = hypothesis.given(cases)(lambda case: function(case))
-    run = hypothesis.seed(seed)(hypothesis_settings(examples)(wrapped))
-    try:
-        run()
-    except (_Hit, hypothesis.errors.Unsatisfiable):
-        pass
-    except hypothesis.errors.Flaky:
-        pass  # a class whose answers change: the smallest case that was seen counts

@@ -231,8 +231,16 @@ class Fuzzing:
     ) -> None:
         if examples < 1:
             return
-        seed = self.run.seed
-        done = hunt(drawn, judges, wanted, examples=examples, shrinks=shrinks, seed=seed, tiny=tiny)
+        done = hunt(
+            drawn,
+            judges,
+            wanted,
+            examples=examples,
+            shrinks=shrinks,
+            seed=self.run.seed,
+            tiny=tiny,
+            module=self.source.module,
+        )
         stage.cases += done.cases
         for name in done.judged:
             if judges[name].clause:

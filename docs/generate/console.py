@@ -127,6 +127,8 @@ def _run(command: str, work: Path) -> tuple[int, str]:
         os.environ,
         # A file that is edited within a second would be taken from its compiled form.
         PYTHONDONTWRITEBYTECODE="1",
+        # What is printed appears in its order, as in a terminal.
+        PYTHONUNBUFFERED="1",
         PATH=f"{work.parent / 'bin'}{os.pathsep}{os.environ['PATH']}",
         PYTHONPATH=str(ROOT),
         COLUMNS=WIDTH,
