@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-from conformance import cli
+from conformance import cli, constants
 from conformance.profiles import PROFILES, Profile
 from tests.command_line import ADAPTERS, Run, Said
 
 # Before JAX starts: devices for rings, whichever test comes first, and compilers in several processes.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+
+# The same examples on every machine; see also `same_constants`.
+hypothesis.settings.register_profile("tests", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -24,6 +30,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deep:
         config.hook.pytest_deselected(items=deep)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def same_constants() -> Iterator[None]:
+    """What is imported by other tests changes no examples."""
+    with constants.only_of():
+        yield
 
 
 @pytest.fixture
