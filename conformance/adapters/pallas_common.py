@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
+from conformance.adapters import compiled
 from conformance.adapters.user_masks import as_library_mask
 from conformance.device import wanted
 from conformance.problem import Problem
@@ -47,6 +48,7 @@ def _on_tpu() -> bool:
 
 
 ON_TPU = _on_tpu()
+compiled.keep()
 
 #: Passes of the matrix unit over float32 operands, by the setting ``jax_default_matmul_precision``.
 PASSES = {
