@@ -90,14 +90,14 @@ class KernelCall:
 
         return pl.BlockSpec(block, index_map)
 
-    def _buffered(self, name: str, block: tuple[int | None, ...], dtype: Any) -> None:
+    def _buffered(self, name: str, block: tuple[int | None, ...], dtype: Any, copies: int) -> None:
         shape = tuple(1 if b is None else b for b in block)
-        self.vmem.append(VmemItem(name, shape, jnp.dtype(dtype), 2))
+        self.vmem.append(VmemItem(name, shape, jnp.dtype(dtype), copies))
 
     def input(self, name: str, array: Any, block: tuple[int | None, ...], index: Index) -> None:
         """Adds a pipelined input."""
         self.inputs[name] = (array, self._spec(block, index))
-        self._buffered(name, block, array.dtype)
+        self._buffered(name, block, array.dtype, 2)
 
     def scalars(self, name: str, array: Any) -> None:
         """Adds an input that stays whole in scalar memory."""
@@ -106,16 +106,21 @@ class KernelCall:
     def output(self, name: str, like: Any, block: tuple[int | None, ...], index: Index) -> None:
         """Adds a pipelined output of the shape and dtype of ``like``."""
         self.outputs[name] = (like, self._spec(block, index))
-        self._buffered(name, block, like.dtype)
+        only = all(n == (b or 1) for n, b in zip(like.shape, block, strict=True))
+        self._buffered(name, block, like.dtype, 1 if only else 2)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = jnp.float32) -> None:
         """Adds scratch memory."""
         self.scratch[name] = (shape, dtype)
         self.vmem.append(VmemItem(name, shape, jnp.dtype(dtype), 1))
 
-    def working_set(self, rows: int, columns: int, copies: int) -> None:
-        """Accounts for float32 tiles that the compiler keeps in vector memory by itself."""
-        self.vmem.append(VmemItem("logits tiles", (rows, columns), jnp.dtype(jnp.float32), copies))
+    def working_set(self, rows: int, columns: int) -> None:
+        """Accounts for the float32 tiles that the compiler keeps in vector memory by itself."""
+        self.vmem.append(VmemItem("logits tiles", (rows, columns), jnp.dtype(jnp.float32), 1))
+        first, _ = next(iter(self.inputs.values()))  # q or k
+        if first.dtype == jnp.float32:
+            # Float32 products are sums of products of three bfloat16 pieces.
+            self.vmem.append(VmemItem("pieces", (rows, columns), jnp.dtype(jnp.bfloat16), 3))
 
     def run(self, body: Body) -> dict[str, jax.Array]:
         """Calls the kernel; returns its outputs by name.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_impl import memory_budget
+from pallas_impl import kernel_call, memory_budget
 from pallas_impl.api import make_splash_mha
 from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.masks import CausalMask
@@ -68,46 +68,73 @@ def test_smem_error_names_array_bytes_limit_and_remedy() -> None:
     assert "larger blocks, shard" in str(caught.value)
 
 
+def _gradient(kernel: Any, x: Any) -> Any:
+    return jax.grad(lambda x: kernel(x, x, x).astype(jnp.float32).sum())(x)
+
+
+def _fused(length: int, block: int, fused: bool | None = True) -> Any:
+    sizes = BlockSizes(block, block, use_fused_bwd_kernel=fused)
+    return make_splash_mha(CausalMask((length, length)), block_sizes=sizes)
+
+
 def test_vmem_error_names_dq_and_the_split_kernels_avoid_it() -> None:
     length = 131072
-    x = jax.ShapeDtypeStruct((1, length, 128), jnp.bfloat16)
-
-    def gradient(fused: bool | None) -> Any:
-        sizes = BlockSizes(1024, 1024, use_fused_bwd_kernel=fused)
-        kernel = make_splash_mha(CausalMask((length, length)), block_sizes=sizes)
-        return jax.eval_shape(jax.grad(lambda x: kernel(x, x, x).astype(jnp.float32).sum()), x)
-
+    x = jax.ShapeDtypeStruct((2, length, 128), jnp.bfloat16)
     message = "vector memory would hold.*largest array is dq with 134,217,728 bytes"
     with pytest.raises(memory_budget.MemoryBudgetError, match=message):
-        gradient(True)
-    assert gradient(None).shape == x.shape
+        jax.eval_shape(_gradient, _fused(length, 1024), x)
+    assert jax.eval_shape(_gradient, _fused(length, 1024, None), x).shape == x.shape
 
 
 @pytest.mark.parametrize("chip", ["v5e:1x1", "v6e:1x1"])
-def test_vmem_prediction_lets_large_kernels_compile(chip: str) -> None:
-    """At the largest size that the prediction lets through, the compiler agrees."""
-    length = 65536
-    x = jax.ShapeDtypeStruct((1, length, 128), jnp.bfloat16)
-    sizes = BlockSizes(1024, 1024, use_fused_bwd_kernel=True)
-    kernel = make_splash_mha(CausalMask((length, length)), block_sizes=sizes)
+def test_vmem_limit_agrees_with_the_compiler(chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dq of all queries of one head is kept: eight blocks more are too many."""
+    fits, above = 253952, 253952 + 4096
+    x = jax.ShapeDtypeStruct((1, fits, 128), jnp.bfloat16)
+    tpu_aot.compile_for(chip, _gradient, _fused(fits, 512), x)
+    x = jax.ShapeDtypeStruct((1, above, 128), jnp.bfloat16)
+    with pytest.raises(memory_budget.MemoryBudgetError, match="vector memory would hold"):
+        jax.eval_shape(_gradient, _fused(above, 512), x)
+    monkeypatch.setattr(memory_budget, "VMEM_BYTES", 1 << 30)
+    with pytest.raises(Exception, match="Exceeded vmem capacity"):
+        tpu_aot.compile_for(chip, _gradient, _fused(above, 512), x)
 
-    def gradient(kernel: Any, x: Any) -> Any:
-        return jax.grad(lambda x: kernel(x, x, x).astype(jnp.float32).sum())(x)
 
-    tpu_aot.compile_for(chip, gradient, kernel, x)
-
-
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "split"])
-def test_large_blocks_ask_for_the_memory_that_they_need(fused: bool) -> None:
+@pytest.mark.parametrize(
+    ("block", "fused", "chip"),
+    [
+        (1024, False, "v5e:1x1"),
+        (2048, True, "v5e:1x1"),
+        pytest.param(2048, True, "v6e:1x1", marks=pytest.mark.deep),
+        pytest.param(2048, False, "v5e:1x1", marks=pytest.mark.deep),
+        pytest.param(2048, False, "v6e:1x1", marks=pytest.mark.deep),
+    ],
+)
+def test_large_blocks_ask_for_the_memory_that_they_need(block: int, fused: bool, chip: str) -> None:
     """The compiler's default limit of 16 MiB does not hold these logits."""
-    x = jax.ShapeDtypeStruct((1, 4096, 128), jnp.bfloat16)
-    sizes = BlockSizes(1024, 1024, use_fused_bwd_kernel=fused)
-    kernel = make_splash_mha(CausalMask((4096, 4096)), block_sizes=sizes)
+    x = jax.ShapeDtypeStruct((1, 2 * block, 128), jnp.bfloat16)
+    tpu_aot.compile_for(chip, _gradient, _fused(2 * block, block, fused), x)
 
-    def gradient(kernel: Any, x: Any) -> Any:
-        return jax.grad(lambda x: kernel(x, x, x).astype(jnp.float32).sum())(x)
 
-    tpu_aot.compile_for("v5e:1x1", gradient, kernel, x)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, pytest.param(jnp.float32, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "split"])
+def test_the_count_is_close_to_what_the_compiler_uses(
+    dtype: Any, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between 0.7 and VMEM_SLACK times the count, and never above what is asked for."""
+    counted: dict[str, int] = {}
+
+    def check(kernel: str, prefetch: Any, vmem: Any) -> int:
+        counted[kernel] = sum(item.nbytes for item in vmem)
+        return memory_budget.VMEM_BYTES
+
+    monkeypatch.setattr(kernel_call, "check_budget", check)
+    x = jax.ShapeDtypeStruct((2, 1024, 256), dtype)
+    compiled = tpu_aot.compile_for("v5e:1x1", _gradient, _fused(1024, 512, fused), x)
+    used = tpu_aot.scoped_vmem(compiled)
+    assert set(used) == set(counted)
+    for name, size in used.items():
+        assert 0.7 * counted[name] <= size <= memory_budget.VMEM_SLACK * counted[name], name
 
 
 def test_padding_of_buffers() -> None:

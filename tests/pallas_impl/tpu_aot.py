@@ -40,6 +40,19 @@ def mesh_of(name: str, count: int, axis: str) -> Mesh:
     return Mesh(np.array(topology(name).devices)[:count], (axis,))
 
 
+def scoped_vmem(compiled: Any) -> dict[str, int]:
+    """Bytes of vector memory that the compiler gave to each of our kernels."""
+    found = {}
+    for line in compiled.as_text().splitlines():
+        if "tpu_custom_call" in line:
+            name = re.search(r"splash_(fwd|bwd|dq|dkv)", line)
+            size = re.search(r'used_scoped_memory_configs":\[[^\]]*"size":"(\d+)"', line)
+            assert name is not None
+            assert size is not None
+            found[name[0]] = int(size[1])
+    return found
+
+
 def events(compiled: Any) -> list[tuple[str, str]]:
     """(start | done | kernel, name) of the scheduled entry computation, in order.
 
