@@ -4,12 +4,6 @@ libtpu compiles the kernels for a TPU that need not be there and dumps their fin
 bundle is one instruction word of all units, so the bundles that a call executes are its issue
 time in cycles; memory stalls are not in it.  Compiling is deterministic, and so are the figures.
 
-A call executes, for each grid step, the bundles of the grid loop that no branch skips, plus the
-segments that its branch takes.  Segments are found from the branches: those with matrix products
-are the computing bodies (in the order of the source), those before them initialise a row, those
-after them finish it; segments that start or await copies are counted in every step, for every
-implementation alike.  A nested segment inside a body masks one block.
-
 Figures are for one head of a call with 16: the operands of a call with one are so small that XLA
 may copy them to vector memory beforehand, which it does for some implementations and not for
 others, depending on what stands before the call, and the steps of a kernel then lack the copies.
@@ -22,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import functools
 import glob
 import itertools
@@ -31,161 +24,18 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
-RECORD = re.compile(r"^\s*(0x[0-9a-f]+|0)\s+(?:[A-Z]{2}\s*)?:\s*(?:>\s*)*\{(.*)$")
-LABEL = re.compile(r"Start(?:/End empty)? region (\d+)")
-BRANCH = re.compile(r"sbr\.(?:rel|abs)\s*(?:\([^)]*\))?\s*target = \$region(\d+)")
-DELAY_SLOTS = 4
-MATMUL, COPY = re.compile(r"vmatmul"), re.compile(r"= dma\.|dma\.done\.wait")
-UNITS = {
-    "matmul": r"vmatmul",
-    "eup": r"vpow2|vrcp|vtanh|vlog2|vrsqrt",
-    "xlu": r"\.xlane|vxpose|vrot|vperm",
-    "load": r"= vld ",
-    "store": r"= vst ",
-    "spill": r"_spill",
-}
+from tests.benchmarks.bundles import Counts, Kernel, parse, total
+
+MACS = {"v5e": 4 * 128 * 128, "v6e": 2 * 256 * 256}
+"""Multiplications of one bundle in which all matrix units are busy."""
 S, SPARSE_S, DIM = 4096, 2048, 128
 HEADS = 16
 """Heads of the compiled call; figures are for one."""
 MASKS = ("full", "causal", "local1024", "random-sparse")
-
-
-@dataclasses.dataclass
-class Segment:
-    """Bundles [begin, end) that a branch may skip."""
-
-    begin: int
-    end: int
-    children: list[Segment] = dataclasses.field(default_factory=list)
-
-    @property
-    def own(self) -> int:
-        return self.end - self.begin - sum(c.end - c.begin for c in self.children)
-
-
-@dataclasses.dataclass
-class Kernel:
-    """Bundles of one compiled kernel, by what executes them."""
-
-    step: int
-    init: int
-    bodies: list[tuple[int, list[int]]]
-    finish: int
-    units: list[dict[str, int]]
-    choices: list[int]
-
-
-def parse(path: str) -> Kernel:
-    """Reads a ``final_bundles`` dump."""
-    records: list[tuple[int, str]] = []
-    with open(path, errors="replace") as file:
-        for line in file:
-            match = RECORD.match(line)
-            if match:
-                records.append((int(match[1], 16), match[2]))
-            elif records:
-                records[-1] = records[-1][0], records[-1][1] + line
-    regions: dict[str, int] = {}
-    for address, body in records:
-        for label in LABEL.findall(body):
-            regions.setdefault(label, address)
-    texts = dict(records)
-    jumps = [(a, regions[n]) for a, t in records for n in BRANCH.findall(t) if n in regions]
-    loops = [(to, at + DELAY_SLOTS + 1) for at, to in jumps if to <= at]
-
-    def text(begin: int, end: int) -> str:
-        return " ".join(texts.get(a, "") for a in range(begin, end))
-
-    begin, end = max((lp for lp in loops if MATMUL.search(text(*lp))), key=lambda lp: lp[1] - lp[0])
-    spans = sorted(
-        {(a + DELAY_SLOTS + 1, to) for a, to in jumps if begin <= a < end and to > a + 5},
-        key=lambda s: (s[0], -s[1]),
-    )
-    root = Segment(begin, end)
-    for span in spans:
-        parent = root
-        while True:
-            inside = [c for c in parent.children if c.begin <= span[0] and span[1] <= c.end]
-            if not inside:
-                break
-            parent = inside[0]
-        parent.children.append(Segment(*span))
-    return _classify(root, text)
-
-
-def _classify(root: Segment, text: Callable[[int, int], str]) -> Kernel:
-    def has_matmul(s: Segment) -> bool:
-        return bool(MATMUL.search(text(s.begin, s.end)))
-
-    container, step = root, root.own
-    while True:
-        with_matmul = [c for c in container.children if has_matmul(c)]
-        around = with_matmul[0] if len(with_matmul) == 1 else None
-        if around is None or not any(has_matmul(c) for c in around.children):
-            break
-        step += sum(c.end - c.begin for c in container.children if c is not around) + around.own
-        container = around
-    kernel = Kernel(step, 0, [], 0, [], [])
-    for segment in container.children:
-        size = segment.end - segment.begin
-        if has_matmul(segment):
-            _add_bodies(kernel, segment, text)
-        elif COPY.search(text(segment.begin, segment.end)):
-            kernel.step += size
-        elif not kernel.bodies:
-            kernel.init += size
-        else:
-            kernel.finish += size
-    return kernel
-
-
-def _add_bodies(kernel: Kernel, segment: Segment, text: Callable[[int, int], str]) -> None:
-    """The bodies in a segment: itself, or those among which it chooses."""
-    inner = [c for c in segment.children if MATMUL.search(text(c.begin, c.end))]
-    if inner:
-        size = segment.end - segment.begin
-        kernel.choices.append(size - sum(c.end - c.begin for c in inner))
-        for body in inner:
-            _add_bodies(kernel, body, text)
-        return
-    where = [a for a in range(segment.begin, segment.end) if MATMUL.search(text(a, a + 1))]
-    masks = []
-    for child in segment.children:  # unlabelled kernels compute outside any branch
-        size = child.end - child.begin
-        if child.end <= where[0]:
-            kernel.init += size
-        elif child.begin > where[-1]:
-            kernel.finish += size
-        else:
-            masks.append(size)
-    kernel.bodies.append((segment.own, masks))
-    content = text(segment.begin, segment.end)
-    kernel.units.append({n: len(re.findall(p, content)) for n, p in UNITS.items()})
-
-
-@dataclasses.dataclass
-class Counts:
-    """How often a call executes each part: steps, rows, (body, masks) pairs, choosing segments."""
-
-    steps: int
-    rows: int
-    bodies: dict[tuple[int, int], int]
-    choices: tuple[int, ...] = ()
-
-
-def total(kernel: Kernel, counts: Counts) -> int:
-    """Bundles of a whole call."""
-    cost = counts.steps * kernel.step + counts.rows * (kernel.init + kernel.finish)
-    cost += sum(a * b for a, b in zip(kernel.choices, counts.choices, strict=True))
-    for (body, masks), times in counts.bodies.items():
-        own, branches = kernel.bodies[min(body, len(kernel.bodies) - 1)]
-        mask = sum(branches) / len(branches) if branches else 0
-        cost += times * (own + round(masks * mask))
-    return cost
 
 
 class Cell(NamedTuple):
@@ -421,6 +271,22 @@ def measure(
     return sum(total(k, counts[n]) for n, k in found.items()), found
 
 
+def fill(cell: Cell, key: str, kernel: Kernel, slots: int) -> str:
+    """A line that says how full the units are in the body of full blocks."""
+    bundles, masks = kernel.bodies[0]
+    products = {"splash_fwd": 2, "splash_bwd": 5}[key]
+    bundles += sum(masks)
+    floor = products * cell.block**2 * DIM * slots / MACS[cell.chip] / bundles
+    units = kernel.units[0]
+    shares = [f"{floor:.0%}"]
+    for unit in ("vector", "transcendental", "cross-lane", "load", "store"):
+        total, most = units.used.get(unit, (0, 1))
+        shares.append(f"{total / (most * bundles):.0%}")
+    step = kernel.step / slots
+    row = [cell.chip, key, cell.block, slots, f"{bundles / slots:.0f}", f"{step:.0f}", *shares]
+    return f"| {' | '.join(map(str, row))} | {units.spills / slots:.0f} |"
+
+
 def ratio(got: dict[str, int]) -> float:
     """Ours ÷ the best other."""
     return got["ours"] / min(count for name, count in got.items() if name != "ours")
@@ -450,6 +316,7 @@ def main() -> None:
         ratios: dict[str, list[float]] = {c: [] for c in args.checks}
         columns = " | ".join(f"ours, checks {c} | jax | tokamax | ours / best" for c in args.checks)
         print(f"| chip | pass | mask | block | {columns} |\n|{'-|' * (4 + 4 * len(args.checks))}")
+        lines = []
         lists = (args.chips, args.directions, args.masks, args.blocks)
         for cell in itertools.starmap(Cell, itertools.product(*lists)):
             row = []
@@ -459,6 +326,12 @@ def main() -> None:
                 bundles = {name: count for name, (count, _) in got.items()}
                 ratios[setting].append(ratio(bundles))
                 row += [*map(str, bundles.values()), f"{ratios[setting][-1]:.3f}"]
+                if setting == "off" and cell.mask == "full":
+                    key = "splash_bwd" if cell.direction == "both" else "splash_fwd"
+                    plan = made("ours", cell.mask, cell.block, args.heads)[0].plan
+                    part = plan.dkv if key == "splash_bwd" else plan.forward
+                    slots = part.schedule.layout.slots
+                    lines.append(fill(cell, key, got["ours"][1][key], slots))
                 if args.detail:
                     for name, (_, kernels) in got.items():
                         for key, kernel in kernels.items():
@@ -466,6 +339,10 @@ def main() -> None:
             print(f"| {' | '.join(map(str, cell))} | {' | '.join(row)} |", flush=True)
         for setting, found in ratios.items():
             print(f"\nchecks {setting}: geometric mean {mean(found):.3f}, worst {max(found):.3f}")
+        print("\nBodies of full blocks, for one block: bundles, and how full each unit is\n")
+        print("| chip | kernel | block | blocks a step | bundles | step | matrix | vector ", end="")
+        print("| transcendental | cross-lane | load | store | spills |\n|" + "-|" * 13)
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":
