@@ -32,7 +32,6 @@ class _Meta:
     q_len: int
     kv_len: int
     sharding: Sharding
-    dynamic: bool
 
 
 @jax.tree_util.register_dataclass
@@ -138,8 +137,7 @@ class SplashAttentionKernel:
                     f"{name} is {count} but sharding.spec cuts that dimension over {size} devices"
                 )
         heads, rows = sharding.spec
-        blocks = P(heads, rows) if self.meta.dynamic else P()
-        plans = [None if p is None else kernel_plan_spec(p, heads, rows, blocks) for p in self.plan]
+        plans = [None if p is None else kernel_plan_spec(p, heads, rows, rows) for p in self.plan]
         assert plans[0] is not None
         assert plans[2] is not None
         specs = AttentionPlan(plans[0], plans[1], plans[2])
@@ -160,13 +158,23 @@ def _axis_size(mesh: Any, entry: Any) -> int:
     return size
 
 
-def kernel_plan_spec(plan: KernelPlan, heads: Any, rows: Any, blocks: Any) -> KernelPlan:
-    """Partition specs of one kernel's arrays; ``blocks`` is the one of the stored blocks."""
+def kernel_plan_spec(plan: KernelPlan, heads: Any, rows: Any, block_rows: Any) -> KernelPlan:
+    """Partition specs of one kernel's arrays.
+
+    Args:
+      heads, rows: mesh axes that the heads and the block rows of the schedule are cut over.
+      block_rows: mesh axis that the stack of a dynamic mask's blocks, [heads, q blocks, kv
+        blocks, ..], is cut over along the second; the distinct blocks of other masks, [n, ..],
+        are on every device.
+    """
     schedule, mask = plan
     own = heads if schedule.words.shape[0] > 1 else None
     arrays: dict[str, Any] = {name: P(own, rows) for name in schedule.arrays()}
+    blocks = None
+    if mask.blocks is not None:
+        blocks = P(own, block_rows) if mask.blocks.ndim == 5 else P()
     specs = MaskOperands(
-        blocks=None if mask.blocks is None else blocks,
+        blocks=blocks,
         q_starts=None if mask.q_starts is None else P(rows),
         kv_starts=None if mask.kv_starts is None else P(),
         q_positions=None if mask.q_positions is None else P(rows),
@@ -277,9 +285,9 @@ def _make(
     )
     cap = check_soft_cap(attn_logits_soft_cap)
     given = as_any_mask(mask)
-    dynamic = not isinstance(given, Mask)
     shape = given.shape
-    mask_heads = None if len(shape) == 2 or (dynamic and shape[0] == 1) else shape[0]
+    shared = len(shape) == 2 or (not isinstance(given, Mask) and shape[0] == 1)
+    mask_heads = None if shared else shape[0]
     plan, function, _ = make_plan(given, block_sizes, sharding, grid=grid, storage=storage)
     config = KernelConfig(
         block_sizes,
@@ -289,7 +297,7 @@ def _make(
         residual_checkpoint_name=residual_checkpoint_name,
         interpret=interpret,
     )
-    meta = _Meta(is_mqa, mask_heads, shape[-2], shape[-1], sharding, dynamic)
+    meta = _Meta(is_mqa, mask_heads, shape[-2], shape[-1], sharding)
     return SplashAttentionKernel(plan, config, meta)
 
 

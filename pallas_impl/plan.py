@@ -71,6 +71,8 @@ def _compile(
     if sharding.kv_shards > 1:
         shards["q_shards"] = 1  # the pairs are cut below, out of the whole
     if not isinstance(mask, Mask):
+        if mask.shape[0] == 1:
+            shards["head_shards"] = 1  # shared by the heads of all shards
         info = compile_dynamic_mask(mask, blocks, downcast=False, **shards)
         return _Compiled(info.block_mask, info.mask_next, info, True), None
     info, function = compile_mask(mask, blocks, shrink=False, downcast=False, **shards)

@@ -134,7 +134,7 @@ class RingAttentionKernel:
         """
         axis = self.ring.axis
         plans = [
-            None if p is None else kernel_plan_spec(p, head_axis, axis, P())
+            None if p is None else kernel_plan_spec(p, head_axis, axis, None)
             for p in self.plan.kernels
         ]
         assert plans[0] is not None

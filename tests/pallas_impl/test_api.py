@@ -115,7 +115,7 @@ def test_making_a_kernel_refuses(kwargs: Any, error: Any, message: str) -> None:
         _kernel(**kwargs)
 
 
-@pytest.mark.parametrize("kind", ["causal", "runs", "dense", "dynamic"])
+@pytest.mark.parametrize("kind", ["causal", "runs", "dense", "dynamic", "shared dynamic"])
 def test_heads_and_queries_sharded(kind: str) -> None:
     if len(jax.devices()) < 4:
         pytest.skip("needs 4 host devices")
@@ -125,10 +125,14 @@ def test_heads_and_queries_sharded(kind: str) -> None:
     dense[2:] |= CAUSAL
     dense[:, :128, 128:] = False
     causal = CausalMask((S, S))
-    masks = {"causal": causal, "runs": causal, "dense": dense, "dynamic": jnp.asarray(dense)}
+    if kind == "shared dynamic":
+        dense = dense[:1]
+    made_late = jnp.asarray(dense if kind == "dynamic" else dense[0])
+    masks = {"causal": causal, "runs": causal, "dense": dense}
+    mask = masks.get(kind, made_late)
     storage = "runs" if kind == "runs" else None
-    kernel = _kernel(masks[kind], head_shards=2, q_seq_shards=2, storage=storage)
-    seen = CAUSAL[None] if masks[kind] is causal else dense
+    kernel = _kernel(mask, head_shards=2, q_seq_shards=2, storage=storage)
+    seen = CAUSAL[None] if mask is causal else dense
     spec = kernel.manual_sharding_spec(NamedSharding(mesh, P("h", "s")))
     q, k, v, do = oracle.arrays(4, 2, S, S, 64, 64)
     sharded = jax.shard_map(
