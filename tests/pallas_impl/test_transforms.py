@@ -47,7 +47,7 @@ def test_gradients_of_a_batch_with_segments_and_sinks(fused: bool) -> None:
     kernel = make_splash_mha(CausalMask((S, S)), block_sizes=_sizes(fused), interpret=True)
 
     def one(q: Any, k: Any, v: Any, ids: Any, do: Any) -> Any:
-        out, vjp = jax.vjp(lambda *x: kernel(*x, SegmentIds(ids, ids), sinks), q, k, v)
+        out, vjp = jax.vjp(lambda q, k, v: kernel(q, k, v, SegmentIds(ids, ids), sinks), q, k, v)
         return out, vjp(do)
 
     out, grads = jax.jit(jax.vmap(one))(q, k, v, ids, do)
