@@ -9,6 +9,7 @@ Ordinary pytest selection (``-k``, node ids, ``-x``) works. ``splash-conformance
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -35,6 +36,9 @@ from conformance.verdict import Outcome
 from spec import all_clauses
 
 PROPERTY = "splash_outcome"
+
+#: New objects after which garbage is looked for, by generation.
+GARBAGE = (100_000, 50, 50)
 
 
 class CheckFailed(Exception):
@@ -95,6 +99,9 @@ class Session:
         self.seed = int(config.getoption("--splash-seed"))
         folder: Path | None = config.getoption("--splash-trail")
         self.trail = None if folder is None else Trail(folder)
+        # Compiling makes many objects that live on; looking for garbage among them takes a tenth of a run.
+        gc.freeze()
+        gc.set_threshold(*GARBAGE)
 
 
 def described(adapter: Adapter, impl: str) -> Description:
