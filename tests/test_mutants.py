@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conformance.adapters.reference_numerics import Numerics
+from conformance.commands import mutants
 from conformance.judge import CHECKS
 from conformance.mutants import MUTANTS, Mutant, MutantAdapter, kill, load_all
 from conformance.mutants.kill import Fate, Kill, fates, subject_of
@@ -24,7 +25,7 @@ from conformance.search import evaluate
 from spec import all_clauses
 from tests.command_line import COMMAND, Run, environment
 
-load_all()
+CATALOGUE = [name for name, mutant in load_all().items() if mutant.kind != "kernel"]
 QUICK = PROFILES["quick"]
 #: Besides seed 0, for mutants that no fixed problem kills. The others die whatever the seed is.
 SEEDS = (1, 2, 3, 4)
@@ -50,7 +51,7 @@ def is_shown(found: Kill, mutant: Mutant) -> bool:
     return right is None or right.kind == "quality"
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(MUTANTS) if name not in PRECISION])
+@pytest.mark.parametrize("name", [name for name in sorted(CATALOGUE) if name not in PRECISION])
 def test_mutant_is_killed_by_its_clause_and_differs_from_the_reference(name: str) -> None:
     mutant = MUTANTS[name]
     found = kill.kill(mutant, 0, QUICK)
@@ -93,7 +94,7 @@ def test_mutants_name_existing_clauses_a_class_and_releases() -> None:
         assert mutant.bug_class
         assert not mutant.seen_in or re.match(r"(jax|tokamax) \d", mutant.seen_in)
     kinds = {mutant.kind for mutant in MUTANTS.values()}
-    assert kinds == {"structural", "algebraic", "precision", "quality"}
+    assert kinds == set(mutants.KINDS)
 
 
 def test_kills_are_the_same_every_time() -> None:
@@ -219,6 +220,22 @@ def somebody_is_left(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_kernel_mutants_by_themselves(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ("mutants", "--kind", "kernel", "--clause", "SCHED-4", "--json", "m.json", *ONE)
+    found = said(*chosen)
+    assert found.code == 0
+    kernels = json.loads(Path("m.json").read_text())["mutants"]
+    assert "kernel-first-mask-block-for-all" in {item["name"] for item in kernels}
+    assert {item["kind"] for item in kernels} == {"kernel"}
+    assert all(item["killed"] for item in kernels)
+    assert re.search(r"\n\d mutants, \d+ problems, 0 survive", found.out)
+    monkeypatch.setattr(mutants, "find_spec", lambda name: None)
+    found = said(*chosen)
+    assert found.code == 0
+    assert re.search(r"\d kernel mutants left out: they need jax", found.out)
+    assert "0 mutants, 0 problems" in found.out
 
 
 def test_errors_of_the_command(said: Run) -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,14 @@ if TYPE_CHECKING:
     from conformance.mutants.kill import Fate, Kill
 
 HELP = "show that the checks notice what they should: run the deliberately wrong implementations"
+
+#: What mutants are about, see `conformance.mutants.Mutant.kind`.
+KINDS = ("structural", "algebraic", "precision", "quality", "kernel")
+
 EXAMPLES = """\
   splash-conformance mutants
   splash-conformance mutants --clause LABEL-1 --seeds 5 --json mutants.json
+  splash-conformance mutants --kind kernel
 """
 
 
@@ -45,6 +51,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ID",
         help="only of this clause (repeatable)",
+    )
+    parser.add_argument(
+        "--kind",
+        action="append",
+        default=[],
+        choices=KINDS,
+        help="only of this kind (repeatable); kernel: the Pallas kernels of pallas_impl with a mistake, "
+        "all others: the reference with one",
     )
     parser.add_argument(
         "--seeds", type=at_least_one, default=1, metavar="N", help="seeds 0…N-1 (default 1)"
@@ -72,8 +86,13 @@ def execute(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return fail(str(error))
     chosen = [
-        m for m in load_all().values() if not arguments.clause or m.clause in arguments.clause
+        m
+        for m in load_all().values()
+        if m.clause in (arguments.clause or [m.clause]) and m.kind in (arguments.kind or KINDS)
     ]
+    wanted = len(chosen)
+    if find_spec("jax") is None:
+        chosen = [mutant for mutant in chosen if mutant.kind != "kernel"]
     tasks = [
         (mutant.name, seed, arguments.profile)
         for mutant in chosen
@@ -83,7 +102,12 @@ def execute(arguments: argparse.Namespace) -> int:
     kills, complete = _kill(tasks, arguments.workers, console)
     found = fates(kills)
     console.print(table(found))
-    for line in summary(found, len(chosen), arguments, complete):
+    lines = summary(found, len(chosen), arguments, complete)
+    if wanted > len(chosen):
+        lines.append(
+            f"{wanted - len(chosen)} kernel mutants left out: they need jax (pip install jax)"
+        )
+    for line in lines:
         console.print(line, markup=False, highlight=False)
     if arguments.json:
         data = {

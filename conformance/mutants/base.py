@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conformance.adapter import Description
+from conformance.adapter import Adapter, Description
 from conformance.adapters.reference import PreparedReference, ReferenceAdapter, validated
 from conformance.adapters.reference_numerics import Numerics, schedule_of
 from conformance.problem import Problem
@@ -21,8 +21,23 @@ Info = GridMaskInfo | FlatMaskInfo
 
 
 @dataclass(frozen=True)
+class SourceEdit:
+    """A change of the source text of `pallas_impl`.
+
+    Attributes:
+      module: name of the module in the package.
+      old: text that stands in it exactly once.
+      new: what replaces it.
+    """
+
+    module: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
 class Mutant:
-    """The reference with one mistake.
+    """The reference with one mistake, or the Pallas kernels of `pallas_impl` with one.
 
     Attributes:
       name: of the mistake.
@@ -41,6 +56,8 @@ class Mutant:
       quality: it violates a quality clause: its figure must be worse than the reference's.
       kill_rate: of a mistake within a small factor of what rounding does: the recorded share of seeds with
         which it is noticed in the quick profile; None for all other mistakes, which always are.
+      edits: changes of the sources of `pallas_impl`, which then is the implementation instead of the reference.
+      vector: of a mutant with `edits`: name of a fixed problem that shows the mistake.
     """
 
     name: str
@@ -59,10 +76,17 @@ class Mutant:
     without: tuple[str, ...] = ()
     quality: bool = False
     kill_rate: float | None = None
+    edits: tuple[SourceEdit, ...] = ()
+    vector: str = ""
 
     @property
     def kind(self) -> str:
-        """``structural``, ``algebraic``, ``precision`` or ``quality``: what it is about."""
+        """What it is about: ``structural``, ``algebraic``, ``precision`` or ``quality``.
+
+        ``kernel`` for all those that are kernels of `pallas_impl` with a mistake.
+        """
+        if self.edits:
+            return "kernel"
         if self.quality:
             return "quality"
         if self.kill_rate is not None:
@@ -76,6 +100,7 @@ MUTANTS: dict[str, Mutant] = {}
 TABLES = (
     "masks", "labels", "arrays", "layouts", "schedules", "rejections",
     "forward", "residuals", "backward", "precision", "devices", "ring", "numeric_rejections",
+    "kernels_forward", "kernels_backward", "kernels_ring", "kernels_schedule",
 )  # fmt: skip
 
 
@@ -162,3 +187,16 @@ class MutantAdapter(ReferenceAdapter):
         if self.mutant.numerics is not None:
             kind = type("PreparedMutant", (self.mutant.numerics, PreparedMutant), {})
         return kind(validated(problem), self.mutant)
+
+
+def adapter_of(mutant: Mutant) -> Adapter:
+    """A mutant as an implementation under test.
+
+    Raises:
+      ValueError: an edit of the sources does not fit them.
+    """
+    if not mutant.edits:
+        return MutantAdapter(mutant)
+    from conformance.adapters.pallas_impl_edited import edited
+
+    return edited(f"mutant-{mutant.name}", mutant.edits)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from conformance import checks
-from conformance.adapters.reference import ReferenceAdapter
+from conformance.adapter import Adapter
 from conformance.judge import CHECKS, Check
-from conformance.mutants.base import MUTANTS, Mutant, MutantAdapter, load_all
+from conformance.mutants.base import MUTANTS, Mutant, MutantAdapter, adapter_of, load_all
 from conformance.profiles import PROFILES, Profile
 from conformance.search import Search, domain_vectors, run_check
 from conformance.subject import Subject
@@ -73,7 +73,7 @@ def checks_of(mutant: Mutant) -> list[Check]:
     return [check for check in CHECKS.values() if check.clause_id == mutant.clause]
 
 
-def subject_of(adapter: ReferenceAdapter) -> Subject:
+def subject_of(adapter: Adapter) -> Subject:
     """An adapter as the checks see it."""
     return Subject(adapter, adapter.describe())
 
@@ -87,7 +87,7 @@ def kill(mutant: Mutant, seed: int, profile: Profile) -> Kill:
 
 
 def _by_failure(mutant: Mutant, seed: int, profile: Profile) -> tuple[str, int, Finding | None]:
-    subject, tried = subject_of(MutantAdapter(mutant)), 0
+    subject, tried = subject_of(adapter_of(mutant)), 0
     for check in checks_of(mutant):
         if not check.missing(subject):
             found, number = first_failure(check, subject, seed, profile)

@@ -1,0 +1,50 @@
+"""How mutants of the Pallas kernels are written down.
+
+The other mutants are the reference with another stage. These are `pallas_impl` with other source text: the mistakes
+that authors of kernels make in index maps, scratch memory, branches and word formats, none of which the reference has.
+"""
+
+from __future__ import annotations
+
+from conformance.mutants.base import Mutant, SourceEdit
+
+#: Every kernel mutant's name begins like this.
+PREFIX = "kernel-"
+
+
+def in_module(module: str, *replacements: tuple[str, str]) -> tuple[SourceEdit, ...]:
+    """Edits of one module.
+
+    Args:
+      module: of `pallas_impl`.
+      replacements: (text that stands in it once, what replaces it), in order.
+    """
+    return tuple(SourceEdit(module, old, new) for old, new in replacements)
+
+
+def kernel_mutant(
+    name: str,
+    clause: str,
+    bug_class: str,
+    vector: str,
+    *edits: SourceEdit,
+    seen_in: str = "",
+    quality: bool = False,
+) -> Mutant:
+    """A mutant of `pallas_impl`.
+
+    Args:
+      name: without `PREFIX`.
+      clause, bug_class, seen_in, quality: as in `Mutant`.
+      vector: name of a fixed problem that shows the mistake.
+      edits: of the sources.
+    """
+    return Mutant(
+        PREFIX + name,
+        clause,
+        bug_class,
+        seen_in,
+        quality=quality,
+        edits=edits,
+        vector=vector,
+    )

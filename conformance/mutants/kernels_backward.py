@@ -1,0 +1,193 @@
+"""Mutants of the backward kernels of `pallas_impl`: dq alone, dkv alone, and both in one."""
+
+from __future__ import annotations
+
+from conformance.mutants.base import add
+from conformance.mutants.kernels import in_module, kernel_mutant
+
+_KV_INDEX = """head, column = w.block(s)
+            return head // group, column, 0"""
+_SLOPE = "                ds = ds * (1.0 - capped * capped)\n"
+_Q_INDEX = """head, column = w.block(s)
+            return head, column, 0"""
+_STATS_INDEX = """head, column = w.block(s)
+            return head, 0, column"""
+_FINISH_FIRST = "pl.when(running.step.last)(body.finish)\n    "
+_RUN = "run_step(body, running.step, shape.slots, shape.block_{}, body.finish)"
+
+add(
+    # The dkv kernel.
+    kernel_mutant(
+        "dkv-q-by-row",
+        "SCHED-1",
+        "index map",
+        "causal",
+        *in_module("backward_dkv", (_Q_INDEX, "return w.block(s)[0], w.row, 0")),
+    ),
+    kernel_mutant(
+        "dkv-statistics-by-row",
+        "BWD-4",
+        "index map",
+        "plain-causal-signed",
+        *in_module("backward_dkv", (_STATS_INDEX, "return w.block(s)[0], 0, w.row")),
+    ),
+    kernel_mutant(
+        "dkv-label-1-unmasked",
+        "BWD-4",
+        "branch",
+        "plain-causal-signed",
+        *in_module("backward_dkv", ("partial=partial,", "partial=False,")),
+    ),
+    kernel_mutant(
+        "dkv-label-2-masked",
+        "BWD-4",
+        "branch",
+        "plain-empty-column",
+        *in_module("backward_dkv", ("partial=partial,", "partial=True,")),
+    ),
+    kernel_mutant(
+        "dkv-mask-not-transposed",
+        "BWD-4",
+        "transposition",
+        "plain-stored",
+        *in_module(
+            "plan",
+            (
+                "        stack = stack.swapaxes(-1, -2)\n",
+                "        stack = stack.reshape(-1, *stack.shape[:-3:-1])\n",
+            ),
+        ),
+    ),
+    kernel_mutant(
+        "dk-not-cleared",
+        "OUT-1",
+        "initialisation",
+        "causal",
+        *in_module(
+            "backward_dkv", ('        r["dk_acc"][...] = jnp.zeros_like(r["dk_acc"])\n', "")
+        ),
+    ),
+    kernel_mutant(
+        "dk-cleared-for-every-query-head",
+        "BWD-7",
+        "grouped heads",
+        "gqa",
+        *in_module("steps", ("first = meta.first & (self.member == 0)", "first = meta.first")),
+    ),
+    kernel_mutant(
+        "dk-cleared-for-first-head-only",
+        "OUT-1",
+        "initialisation",
+        "two-different-heads",
+        *in_module(
+            "backward_dkv",
+            (
+                '        r["dk_acc"][...] = jnp.zeros_like(r["dk_acc"])\n',
+                "        first = self.running.head == 0\n"
+                '        r["dk_acc"][...] = jnp.where(first, 0.0, r["dk_acc"][...])\n',
+            ),
+        ),
+    ),
+    kernel_mutant(
+        "dkv-written-before-the-last-block",
+        "BWD-4",
+        "order",
+        "plain-causal-signed",
+        *in_module(
+            "backward_dkv",
+            (
+                _RUN.format("q"),
+                _FINISH_FIRST + _RUN.format("q").replace("body.finish", "lambda: None"),
+            ),
+        ),
+    ),
+    kernel_mutant(
+        "dkv-lacks-slope-of-cap",
+        "BWD-6",
+        "soft cap",
+        "cap-signed",
+        *in_module("backward_dkv", (_SLOPE, "")),
+    ),
+    kernel_mutant(
+        "dk-of-last-slot",
+        "BWD-4",
+        "accumulation",
+        "plain-causal-signed",
+        *in_module(
+            "backward_dkv", ("dk = dk_part if dk is None else dk + dk_part", "dk = dk_part")
+        ),
+    ),
+    # dq out of the dkv kernel.
+    kernel_mutant(
+        "fused-dq-at-the-row",
+        "BWD-3",
+        "accumulation",
+        "plain-causal-signed",
+        *in_module(
+            "backward_dkv", ("reader.column(slot) * block", "self.running.step.row * block")
+        ),
+    ),
+    kernel_mutant(
+        "fused-dq-of-first-member",
+        "BWD-7",
+        "grouped heads",
+        "gqa",
+        *in_module(
+            "backward_dkv", ('self.refs["dq"][reader.member, at, :]', 'self.refs["dq"][0, at, :]')
+        ),
+    ),
+    kernel_mutant(
+        "fused-dq-cleared-for-every-row",
+        "BWD-3",
+        "initialisation",
+        "plain-causal-signed",
+        *in_module(
+            "backward_dkv",
+            (
+                "pl.when(bin_id + step_id + member == 0)(body.clear_dq)",
+                "pl.when(running.step.first)(body.clear_dq)",
+            ),
+        ),
+    ),
+    kernel_mutant(
+        "fused-dq-cleared-for-first-head-only",
+        "OUT-1",
+        "initialisation",
+        "two-different-heads",
+        *in_module(
+            "backward_dkv",
+            (
+                "pl.when(bin_id + step_id + member == 0)",
+                "pl.when(bin_id + step_id + member + running.head == 0)",
+            ),
+        ),
+    ),
+    # Statistics and sinks.
+    kernel_mutant(
+        "dsinks-positive",
+        "BWD-5",
+        "sinks",
+        "sinks",
+        *in_module("attention", ("return -jnp.sum(share * delta", "return jnp.sum(share * delta")),
+    ),
+    kernel_mutant(
+        "statistics-of-empty-rows-are-infinite",
+        "BWD-13",
+        "rows that see nothing",
+        "empty-rows-large-forward",
+        *in_module(
+            "attention",
+            ("jnp.isneginf(logsumexp), NOTHING_VISIBLE,", "jnp.isneginf(logsumexp), -jnp.inf,"),
+        ),
+    ),
+    kernel_mutant(
+        "slope-of-logsumexp-has-other-sign",
+        "BWD-16",
+        "residuals",
+        "plain-causal-signed",
+        *in_module(
+            "attention",
+            ("delta = delta - cotangent[1].logsumexp", "delta = delta + cotangent[1].logsumexp"),
+        ),
+    ),
+)
