@@ -13,7 +13,7 @@ from pallas_impl.backward_dkv import BackwardOperands, dkv
 from pallas_impl.backward_dq import dq
 from pallas_impl.config import FLOAT32_MAX, LOG2E, KernelConfig
 from pallas_impl.forward import ForwardResult, forward
-from pallas_impl.memory_budget import fits_fused
+from pallas_impl.memory_budget import MemoryBudgetError, fits_fused
 from pallas_impl.plan import AttentionPlan
 
 NOTHING_VISIBLE = 0.7 * FLOAT32_MAX
@@ -109,16 +109,25 @@ def sinks_gradient(sinks: jax.Array, logsumexp: jax.Array, delta: jax.Array) -> 
 def backward(
     cfg: KernelConfig, plan: AttentionPlan, args: BackwardOperands, dtype: Any = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(dq, dk, dv) of one attention call, of ``dtype`` or each of its input's."""
+    """(dq, dk, dv) of one attention call, of ``dtype`` or each of its input's.
+
+    Raises:
+      MemoryBudgetError: a kernel does not fit; the fused one is only insisted on if
+        ``use_fused_bwd_kernel`` is true.
+    """
     fused = cfg.block_sizes.use_fused_bwd_kernel
-    if fused is None:
-        fused = fits_fused(args.q.shape, args.q.shape[0] // args.k.shape[0])
-    dq_out, dk, dv = dkv(cfg, plan.dkv, args, fused=fused, dtype=dtype)
-    if not fused:
-        assert plan.dq is not None
-        return dq(cfg, plan.dq, args, dtype=dtype), dk, dv
-    assert dq_out is not None
-    return dq_out.astype(dtype or args.q.dtype), dk, dv
+    if fused or (fused is None and fits_fused(args.q.shape, args.q.shape[0] // args.k.shape[0])):
+        try:
+            dq_out, dk, dv = dkv(cfg, plan.dkv, args, fused=True, dtype=dtype)
+        except MemoryBudgetError:
+            if fused:
+                raise
+        else:
+            assert dq_out is not None
+            return dq_out.astype(dtype or args.q.dtype), dk, dv
+    _, dk, dv = dkv(cfg, plan.dkv, args, fused=False, dtype=dtype)
+    assert plan.dq is not None
+    return dq(cfg, plan.dq, args, dtype=dtype), dk, dv
 
 
 def _backward_rule(cfg: KernelConfig, kept: Any, cotangent: Any) -> Any:

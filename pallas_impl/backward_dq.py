@@ -126,7 +126,7 @@ def dq(
         call.input(f"v{s}", v, (None, block_kv, v_dim), kv_index)
     add_mask_inputs(call, mask, segment_ids, (block_q, block_kv), q_axis=0)
     call.output("dq", jax.ShapeDtypeStruct(q.shape, dtype or q.dtype), (None, block_q, dim), row)
-    call.working_set(block_q, block_kv * slots)
+    call.working_set(block_q, block_kv * slots, pieces=3)
     call.buffer("acc", (block_q, dim))
     call.buffer("lse", (block_q, LANES))
     call.buffer("delta", (block_q, LANES))

@@ -208,7 +208,7 @@ def _call(
         call.input(f"k{s}", k, (None, block_kv, dim), kv_index)
         call.input(f"v{s}", v, (None, block_kv, v_dim), kv_index)
     add_mask_inputs(call, mask, segment_ids, (block_q, block_kv), q_axis=0)
-    call.working_set(block_q, shape.compute * slots)
+    call.working_set(block_q, shape.compute * slots, pieces=1, products=(v_dim,))
     call.buffer("m", (block_q, LANES))
     call.buffer("l", (block_q, LANES))
     call.buffer("acc", (block_q, v_dim))

@@ -114,13 +114,24 @@ class KernelCall:
         self.scratch[name] = (shape, dtype)
         self.vmem.append(VmemItem(name, shape, jnp.dtype(dtype), 1))
 
-    def working_set(self, rows: int, columns: int) -> None:
-        """Accounts for the float32 tiles that the compiler keeps in vector memory by itself."""
+    def working_set(
+        self, rows: int, columns: int, *, pieces: int, products: tuple[int, ...] = ()
+    ) -> None:
+        """Accounts for what the compiler keeps in vector memory by itself.
+
+        Args:
+          rows, columns: of the logits tile, which is float32.
+          pieces: copies of it in bfloat16 that float32 operands need, whose products are sums of
+            products of such pieces.
+          products: widths of the matmul results that wait to be added, [rows, width].
+        """
         self.vmem.append(VmemItem("logits tiles", (rows, columns), jnp.dtype(jnp.float32), 1))
+        for width in products:
+            self.vmem.append(VmemItem("products", (rows, width), jnp.dtype(jnp.float32), 1))
         first, _ = next(iter(self.inputs.values()))  # q or k
         if first.dtype == jnp.float32:
-            # Float32 products are sums of products of three bfloat16 pieces.
-            self.vmem.append(VmemItem("pieces", (rows, columns), jnp.dtype(jnp.bfloat16), 3))
+            tile = VmemItem("pieces", (rows, columns), jnp.dtype(jnp.bfloat16), pieces)
+            self.vmem.append(tile)
 
     def run(self, body: Body) -> dict[str, jax.Array]:
         """Calls the kernel; returns its outputs by name.

@@ -43,7 +43,7 @@ def _check(problem: oracle.Problem, out: Any, grads: Any) -> None:
 def test_gradients_of_a_batch_with_segments_and_sinks(fused: bool) -> None:
     q, k, v, do = _batch(2, 1)
     ids = np.stack([np.arange(S) // 64, np.arange(S) // 96])
-    sinks = np.array([0.5, -1.0], np.float32)
+    sinks = jnp.array([0.5, -1.0], jnp.float32)
     kernel = make_splash_mha(CausalMask((S, S)), block_sizes=_sizes(fused), interpret=True)
 
     def one(q: Any, k: Any, v: Any, ids: Any, do: Any) -> Any:

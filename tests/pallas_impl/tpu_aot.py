@@ -16,13 +16,18 @@ def topology(name: str) -> Any:
     return topologies.get_topology_desc(platform="tpu", topology_name=name)
 
 
+def chip(name: str) -> Any:
+    """A context in which what is traced is traced for one chip of a topology."""
+    kind = topology(name).devices[0].device_kind
+    device = AbstractDevice(device_kind=kind, num_cores=1, platform="tpu")
+    return jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=device))
+
+
 def compile_for(name: str, fn: Callable[..., Any], *args: Any) -> Any:
     """Compiles fn(*args) (shapes and dtypes count) for one chip of a topology."""
-    device = topology(name).devices[0]
-    place = SingleDeviceSharding(device)
+    place = SingleDeviceSharding(topology(name).devices[0])
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), args)
-    chip = AbstractDevice(device_kind=device.device_kind, num_cores=1, platform="tpu")
-    with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=chip)):
+    with chip(name):
         return jax.jit(fn).trace(*shapes).lower(lowering_platforms=("tpu",)).compile()
 
 
