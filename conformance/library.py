@@ -17,6 +17,9 @@ PACKAGES = {
     "tokamax": "tokamax._src.ops.experimental.tpu.splash_attention",
 }
 
+#: The module that a fork cannot do without.
+KERNELS = "splash_attention_kernel"
+
 
 def _variable(library: str) -> str:
     return f"SPLASH_CONFORMANCE_PACKAGE_{library.upper()}"
@@ -55,13 +58,19 @@ def want(library: str, chosen: str | None) -> None:
 
 
 def module(library: str, name: str) -> Any:
-    """A module of the package that is judged.
+    """A module of the package that is judged; a fork without it works with that of the library.
 
     Raises:
-      ImportError: the package has none of that name.
+      ImportError: the package has no kernels, or the module cannot be imported.
     """
-    _loaded[library] = package(library)
-    return importlib.import_module(f"{package(library)}.{name}")
+    chosen = _loaded[library] = package(library)
+    wanted = f"{chosen}.{name}"
+    try:
+        return importlib.import_module(wanted)
+    except ModuleNotFoundError as error:
+        if error.name != wanted or name == KERNELS:
+            raise
+        return importlib.import_module(f"{PACKAGES[library]}.{name}")
 
 
 def name_and_version(library: str, version: str) -> tuple[str, str]:
