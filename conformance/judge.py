@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.domain import Domain
-from conformance.foreign.errors import Fatal, NotTried
+from conformance.foreign.errors import Fatal, NotTried, Refused, is_refusal
 from conformance.numeric_domain import NumericDomain
 from conformance.pictures import region
 from conformance.problem import Problem
@@ -180,6 +180,7 @@ def result_unless_refused[T](where: str, names: tuple[str, ...], call: Callable[
 
     Raises:
       Violation: an error whose message has none of the names.
+      Refused: the implementation says that it does not offer something else.
     """
     wanted = _wanted(names)
     try:
@@ -191,6 +192,8 @@ def result_unless_refused[T](where: str, names: tuple[str, ...], call: Callable[
     except BaseException as error:
         message = str(error).lower()
         if not any(name.lower() in message for name in names):
+            if is_refusal(error):
+                raise Refused(" ".join(str(error).split())) from error
             text = " ".join(str(error).split())[:200] or "no message"
             raise Violation(where, wanted, f"{type(error).__name__} with {text!r}") from error
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import unittest
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from conformance import constants, coverage, database, ratios
 from conformance.database import Shelf
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, mark
-from conformance.foreign.errors import NotTried
+from conformance.foreign.errors import NotTried, Refused
 from conformance.judge import Check, Measure, Violation
 from conformance.numeric_domain import NumericDomain
 from conformance.numeric_vectors import NumericVector, numeric_vectors
@@ -107,9 +108,12 @@ class Search:
         self.left = 0
         self.losses = subject.losses + LOSSES
         self.not_tried = ""
+        self.refused: dict[str, str] = {}
 
     def look(self, problem: Problem, vector: str = "") -> Finding | None:
         """Evaluates a problem once; nothing more is evaluated after too many lost processes."""
+        if problem.key in self.refused:
+            return None
         if problem.key not in self.seen:
             if self.subject.losses >= self.losses:
                 return None
@@ -117,6 +121,9 @@ class Search:
                 self.trail.note(self.check.name, problem, vector)
             try:
                 found = evaluate(self.check, self.subject, problem, vector)
+            except Refused as reason:
+                self.refused[problem.key] = str(reason)
+                return None
             except NotTried as reason:
                 self.not_tried = str(reason)
                 return None
@@ -278,8 +285,11 @@ def run_check(
     outcome.findings = search.findings()
     outcome.stale = stale_deviations(check, search, deviations)
     outcome.status = _status(outcome)
+    outcome.refused = dict(Counter(text[:200] for text in search.refused.values()))
     if not search.seen:
         outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
+        for text in outcome.refused:
+            outcome.reason = f"refused: {text}"
     if search.not_tried and outcome.status != "violates":
         outcome.status, outcome.reason = "error", search.not_tried
     outcome.seconds = time.perf_counter() - start

@@ -9,7 +9,14 @@ from typing import Any, TypeVar
 
 from conformance.adapter import Adapter, Description, Forward, Gradients
 from conformance.answers import FORMS
-from conformance.foreign.errors import Elsewhere, Fatal, NotTried, TimedOut
+from conformance.foreign.errors import (
+    Elsewhere,
+    Fatal,
+    NotTried,
+    Refused,
+    TimedOut,
+    is_refusal,
+)
 from conformance.problem import Problem
 from conformance.regimes import Cotangent, d_logsumexp, d_out, inputs
 from conformance.violation import Violation
@@ -119,6 +126,7 @@ class Subject:
           Crash: it raised.
           Violation: what it returned has not the promised form.
           NotTried: it was not called.
+          Refused: it says that it does not offer this.
         """
         try:
             return function()
@@ -127,6 +135,8 @@ class Subject:
         except BaseException as error:
             if isinstance(error, Fatal):
                 self.losses += HANG if isinstance(error, TimedOut) else 1
+            if is_refusal(error):
+                raise Refused(" ".join(str(error).split())) from error
             raise Crash(error, phase) from error
 
     def _cached(self, key: Hashable, phase: str, function: Callable[[], T]) -> T:
@@ -145,12 +155,12 @@ class Subject:
         else:
             try:
                 cache[key] = self.call(phase, function)
-            except (Crash, Violation) as wrong:
+            except (Crash, Violation, Refused) as wrong:
                 cache[key] = wrong
             while len(cache) > keep:
                 cache.popitem(last=False)
         value: T = cache[key]
-        if isinstance(value, (Crash, Violation)):
+        if isinstance(value, (Crash, Violation, Refused)):
             raise value
         return value
 

@@ -17,7 +17,7 @@ MEANINGS = {
     "conforms": "every problem that was tried is right",
     "violates": "at least one problem is wrong, or makes the implementation raise",
     "known deviation": "wrong only where this release is known to be; never a pass",
-    "n/a": "the implementation does not declare what the clause is about; never a pass",
+    "n/a": "the implementation does not declare what the clause is about, or refuses it; never a pass",
     "error": "could not be judged",
     "undefined": "the specification promises nothing that a check could see",
 }

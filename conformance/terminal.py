@@ -80,6 +80,7 @@ def print_run(run: Run, console: Console, detail: Detail = "normal") -> None:
         if figures is not None:
             console.print()
             console.print(figures)
+        print_refusals(run, console)
     for name in sorted({name for o in run.outcomes for name in o.stale}):
         console.print(f"[yellow]stale expectation[/] {name}: its fixed problem no longer fails")
     unjudged = [f"{o.clause} ({o.check}): {o.reason}" for o in run.outcomes if o.status == "error"]
@@ -108,6 +109,22 @@ def print_violations(run: Run, console: Console, detail: Detail) -> None:
                 f"  [bold red]{finding.clause}[/]", clause(finding.clause).title, finding.where
             )
         console.print(table)
+
+
+def print_refusals(run: Run, console: Console) -> None:
+    """What the implementation says that it does not offer, in its words."""
+    refused: dict[str, dict[str, int]] = {}
+    for outcome in run.outcomes:
+        for text, count in outcome.refused.items():
+            clauses = refused.setdefault(text, {})
+            clauses[outcome.clause] = clauses.get(outcome.clause, 0) + count
+    if not refused:
+        return
+    console.print()
+    console.print("refused by the implementation, neither passes nor failures")
+    for text, clauses in refused.items():
+        problems = plural(sum(clauses.values()), "problem")
+        console.print(f"  {problems} of {', '.join(clauses)}: {text}", markup=False)
 
 
 def print_deviations(run: Run, console: Console, detail: Detail) -> None:

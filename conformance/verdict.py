@@ -85,6 +85,7 @@ class Outcome:
       stale: ids of known deviations that no longer fail.
       ratios: of numerical results, error / budget by quantity.
       coverage: which problems were tried.
+      refused: what the implementation said that it does not offer, and of how many problems.
     """
 
     clause: str
@@ -98,6 +99,7 @@ class Outcome:
     stale: list[str] = field(default_factory=list)
     ratios: dict[str, Histogram] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

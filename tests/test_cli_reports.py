@@ -129,7 +129,7 @@ def test_the_table_has_the_columns_that_it_needs(said: Run) -> None:
     assert "reference 1 conforms (1 clause judged)" in alone
     other = said("run", "mine.py:Plain", "--clause", "SHRINK-1", "--clause", "LABEL-1", *ONE).out
     assert "n/a" in other
-    assert "does not declare what the clause is about; never a pass" in other
+    assert "does not declare what the clause is about, or refuses it; never a pass" in other
     assert "mine.py:Plain 1 conforms (1 clause judged, 1 n/a)" in other
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.adapter import Arithmetic, Edit, Forward, Gradients, Inputs
-from conformance.adapters import pallas_arrays
+from conformance.adapters import pallas_arrays, tokamax_ring
 from conformance.adapters.mask_function import MaskFunctions
 from conformance.adapters.pallas_arrays import (
     Arrays,
@@ -33,10 +33,8 @@ from reference.mask_info import Direction
 from reference.masks import Bool, Causal
 from reference.sharding import Shard
 
-ring_lib = module("tokamax", "ring_attention_kernel")
 kernel_lib = module("tokamax", "splash_attention_kernel")
 mask_lib = module("tokamax", "splash_attention_mask")
-info_lib = module("tokamax", "splash_attention_mask_info")
 
 try:
     base_lib = module("tokamax", "base")
@@ -107,11 +105,6 @@ def dynamic_kernel_on_devices(mask: Any, *, devices: int, **settings: Any) -> An
     return dynamic_kernel(mask, mesh=mesh, mask_spec=spec, **settings)
 
 
-def ring_kernel(fwd: Any, dkv: Any, **settings: Any) -> Any:
-    """The kernel of the ring, out of its arrays."""
-    return ring_lib.RingSplashAttentionKernel(fwd, dkv, ring_axis="ring", **settings)
-
-
 class TokamaxNumerics(MaskFunctions):
     """One problem; every method does its own work when it is called."""
 
@@ -149,7 +142,8 @@ class TokamaxNumerics(MaskFunctions):
     @property
     def base2(self) -> bool:
         """Whether the kernel takes powers of two."""
-        return bool(self.problem.option("use_base2_exp", True))
+        default = self.problem.ring == 1 or tokamax_ring.takes_base2()
+        return bool(self.problem.option("use_base2_exp", default))
 
     @property
     def scaled_q(self) -> str:
@@ -255,30 +249,21 @@ class TokamaxNumerics(MaskFunctions):
                 make_dynamic, arguments["devices"] = dynamic_kernel_on_devices, problem.shards.q
             return self._finished(make_dynamic, arguments), (problem.head_masks[0].dense(),)
         if problem.ring > 1:
-            # The ring takes masks as arrays; only the full mask has a class there.
-            mask = self.mask(0)
-            if not isinstance(mask, mask_lib.FullMask):
-                mask = mask_lib.NumpyMask(problem.head_masks[0].dense())
-            made = ring_lib.make_ring_attention(
-                mask,
-                ring_axis="ring",
-                q_seq_shards=problem.ring,
-                kv_seq_shards=problem.ring,
-                **arguments,
-            )
-            make: Any = ring_kernel
+            dense = problem.head_masks[0].dense()
+            made = tokamax_ring.make(self.mask(0), dense, problem.ring, arguments)
+            make: Any = tokamax_ring.kernel
         else:
             made = kernel_lib._make_splash_attention(
                 self.mask(0), q_seq_shards=problem.shards.q, **arguments
             )
             make = kernel_lib.SplashAttentionKernel
-        settings = dict(made.kwargs)
+        settings = tokamax_ring.settings(made) if problem.ring > 1 else dict(made.kwargs)
         settings["mask_function"] = shared_function(settings["mask_function"], "tokamax", problem)
         # Only an estimate of the cost, by which equal kernels would differ.
         settings |= {name: 1.0 for name in settings if name.endswith("_mask_sparsity")}
         infos = [made.fwd_mask_info, made.dkv_mask_info]
         if edit is not None:
-            infos[0] = self._edited(edit)
+            infos[0] = self._edited(infos[0], edit)
             if infos[0].q_sequence is None:
                 settings["mask_function"] = None
         padded = edit is None and not uninitialised
@@ -301,12 +286,12 @@ class TokamaxNumerics(MaskFunctions):
         """The arrays that the library compiles."""
         raise NotImplementedError
 
-    def _edited(self, edit: Edit) -> Any:
+    def _edited(self, before: Any, edit: Edit) -> Any:
         """Forward arrays after a change; those that the library leaves out are written out."""
         info = edit(self.mask_info("fwd"))
         assert isinstance(info, FlatMaskInfo)
         stack = info.partial_mask_blocks
-        return info_lib.MaskInfo(
+        return before._replace(
             mask_next=info.mask_next,
             active_rows=info.active_rows,
             active_cols=info.active_cols,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Any
 
 
@@ -11,25 +13,46 @@ class Elsewhere(Exception):
     Attributes:
       signature: equal for failures with one cause.
       trace: the end of the traceback, or of what the process wrote, for reports.
+      refusal: it said that it does not offer what was asked for, see `is_refusal`.
     """
 
-    def __init__(self, message: str, signature: str, trace: str) -> None:
+    def __init__(self, message: str, signature: str, trace: str, refusal: bool = False) -> None:
         super().__init__(message)
         self.signature = signature
         self.trace = trace
+        self.refusal = refusal
 
 
 def raised(error: dict[str, Any]) -> Elsewhere:
     """An exception of the implementation, of a class that has the name of the one it raised.
 
     Args:
-      error: ``type``, ``message``, ``function`` (where it was raised) and ``trace``.
+      error: ``type``, ``message``, ``function`` (where it was raised), ``trace`` and ``refusal``.
     """
     name, function = str(error["type"]), str(error["function"])
     made: Elsewhere = type(name, (Elsewhere,), {})(
-        str(error["message"]), f"{name} in {function}" if function else name, str(error["trace"])
+        str(error["message"]),
+        f"{name} in {function}" if function else name,
+        str(error["trace"]),
+        bool(error["refusal"]),
     )
     return made
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an implementation says itself that it does not offer what was asked for.
+
+    It raises NotImplementedError with a message, in its own code: inside of JAX or NumPy the same error means that
+    the implementation asked for something that is not there.
+    """
+    if isinstance(error, Elsewhere):
+        return error.refusal
+    frames = traceback.extract_tb(error.__traceback__)
+    if type(error).__name__ != "NotImplementedError" or not str(error).strip() or not frames:
+        return False
+    path = Path(frames[-1].filename).as_posix()
+    inside = "/jax/_src/" in path or "/numpy/" in path
+    return not inside and (frames[-1].line or "").startswith("raise ")
 
 
 class Fatal(Elsewhere):
@@ -50,3 +73,7 @@ class OutOfMemory(Fatal):
 
 class NotTried(Exception):
     """A call was not made, because earlier ones kept ending the process: no verdict about it."""
+
+
+class Refused(NotTried):
+    """The implementation does not offer what was asked for, and says so: no verdict about it."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from conformance.adapter import AdapterError, load
+from conformance.foreign.errors import is_refusal
 from conformance.foreign.wire import dumps, loads
 
 #: Prepared problems and masks that are kept, the most recent ones.
@@ -169,6 +170,7 @@ def failure(error: BaseException) -> dict[str, str]:
         "function": frames[-1].name if frames else "",
         "trace": "".join(traceback.format_list(frames[-3:])) + last,
         "adapter": "yes" if isinstance(error, AdapterError) else "",
+        "refusal": "yes" if is_refusal(error) else "",
     }
 
 
