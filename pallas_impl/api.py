@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -70,8 +70,10 @@ class SplashAttentionKernel:
           out [H, q_len, Dv] of q's dtype, or (out, Residuals) with ``save_residuals``.
 
         Raises:
-          ValueError: a shape, head count or shard count does not fit the mask.
+          ValueError: a shape, head count or shard count does not fit the mask (REJECT-9 to
+            REJECT-15).
           TypeError: dtypes differ or are unsupported.
+          MemoryBudgetError: a kernel cannot fit in the memory of a TPU core.
         """
         if self.meta.is_mqa:
             _check_ndim("k", k, 2, "[kv_len, head_dim] for MQA")
@@ -114,6 +116,8 @@ class SplashAttentionKernel:
 
     def manual_sharding_spec(self, sharding: NamedSharding) -> SplashAttentionKernel:
         """Partition specs of the kernel's arrays, as ``in_specs`` of ``jax.shard_map``.
+
+        Clauses SHARD-7 to SHARD-9.
 
         Args:
           sharding: its spec must be (head axis or None, q sequence axis or None) and its mesh
@@ -195,7 +199,7 @@ def check_operands(q: jax.Array, k: jax.Array, v: jax.Array) -> None:
       ValueError: naming the argument whose shape does not fit.
       TypeError: naming the argument whose dtype does not.
     """
-    _check_ndim("q", q, 3, "[heads, q_len, head_dim]")
+    _check_ndim("q", q, 3, "[heads, q_len, head_dim]; use jax.vmap for a batch")
     _check_ndim("k", k, 3, "[kv heads, kv_len, head_dim]")
     _check_ndim("v", v, 3, "[kv heads, kv_len, v_dim]")
     if k.shape[2] != q.shape[2]:
@@ -240,9 +244,15 @@ def check_soft_cap(value: float | None) -> float | None:
     """A positive finite number or None."""
     if value is None:
         return None
-    if not (np.isfinite(value) and value > 0):
+    try:
+        cap = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"attn_logits_soft_cap must be a number known when the kernel is made, got {value!r}"
+        ) from None
+    if not (math.isfinite(cap) and cap > 0):
         raise ValueError(f"attn_logits_soft_cap must be positive and finite, got {value}")
-    return float(value)
+    return cap
 
 
 def as_any_mask(mask: Any) -> Mask | jax.Array:
@@ -330,7 +340,8 @@ def make_splash_mha(
       storage: ``table``, ``runs``, or None to choose by size.
 
     Raises:
-      ValueError: sizes, blocks and shards that do not fit each other; bad soft cap.
+      ValueError: sizes, blocks and shards that do not fit each other (REJECT-1, REJECT-6, REJECT-8);
+        a soft cap that is not positive (REJECT-18).
       TypeError: arguments of the wrong type.
     """
     return _make(

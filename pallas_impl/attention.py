@@ -21,7 +21,7 @@ NOTHING_VISIBLE = 0.7 * FLOAT32_MAX
 
 
 class Residuals(NamedTuple):
-    """Statistics of the softmax, float32[heads, q_len], in natural-log units.
+    """Statistics of the softmax, float32[heads, q_len], in natural-log units (RES-1 to RES-9).
 
     Attributes:
       logsumexp: log of the sum of exp(logit) over visible keys, plus exp(sink) if there are
@@ -69,7 +69,7 @@ def attention(
     """Attention of q [H, S, D] to k [H_kv, T, D], v [H_kv, T, Dv]; out [H, S, Dv].
 
     With ``cfg.save_residuals`` returns (out, Residuals).  A gradient may flow into
-    ``logsumexp``; ``max_logits`` is treated as constant.
+    ``logsumexp`` (BWD-16); ``max_logits`` is treated as constant.
     """
     return _result(cfg, _run(cfg, plan, (q, k, v, segment_ids, sinks), cfg.save_residuals))
 
@@ -100,7 +100,7 @@ def statistics(logsumexp: jax.Array, delta: jax.Array) -> jax.Array:
 
 
 def sinks_gradient(sinks: jax.Array, logsumexp: jax.Array, delta: jax.Array) -> jax.Array:
-    """d loss / d sinks [H] = -sum over queries of exp(sink - logsumexp) · δ."""
+    """d loss / d sinks [H] = -sum over queries of exp(sink - logsumexp) · δ (BWD-5)."""
     share = jnp.exp(sinks.astype(jnp.float32)[:, None] - logsumexp)
     share = jnp.where(jnp.isneginf(logsumexp), 0.0, share)
     return -jnp.sum(share * delta, axis=-1).astype(sinks.dtype)

@@ -7,6 +7,7 @@ P = softmax probabilities, per block:
     dv += Pᵀ dO        dS = P ∘ (dO Vᵀ - δ)        dk += dSᵀ Q        dq += dS K
 
 where δ = rowsum(dO ∘ O) - d_logsumexp (Dao et al. 2022, "FlashAttention", appendix B.2).
+Clauses BWD-1 to BWD-4, BWD-6 to BWD-15, BWD-17 to BWD-26.
 """
 
 from __future__ import annotations

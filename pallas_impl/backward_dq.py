@@ -1,4 +1,4 @@
-"""The dq kernel of the split backward pass: rows are q blocks, columns kv blocks."""
+"""The dq kernel of the split backward pass: rows are q blocks, columns kv blocks (BWD-3, BWD-11)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Structured masks are decided from the bounds of each block's positions, a few vectorised
 comparisons for all blocks at once. Where an and/or leaves a block open, only that block is looked
 at: row by row through the intervals of visible positions, or, if a mask cannot give these,
-through its entries. Dense masks take one pass over their bits.
+through its entries. Dense masks take one pass over their bits. Clauses LABEL-1 to LABEL-7.
 """
 
 from collections.abc import Iterator

@@ -33,11 +33,11 @@ class BlockSizes:
     left out follow the forward ones.  With ``use_fused_bwd_kernel`` one kernel gives dq, dk
     and dv and ``block_q_dq`` / ``block_kv_dq`` must not be given.
 
-    Any integer type is accepted (``int``, NumPy integers, anything with ``__index__``).
+    Any integer type is accepted: ``int``, NumPy integers, anything with ``__index__`` (REJECT-16).
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is not a positive multiple of 128, a compute block does not divide
+      ValueError: a size is not a positive multiple of 128 (REJECT-2), a compute block does not divide
         its block, or the dq sizes contradict ``use_fused_bwd_kernel``.
     """
 

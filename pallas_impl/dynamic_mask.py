@@ -1,4 +1,7 @@
-"""Compiling a mask whose values are known at run time only, with jax operations."""
+"""Compiling a mask whose values are known at run time only, with jax operations.
+
+Clauses DYNAMIC-1 to DYNAMIC-7.
+"""
 
 import math
 from typing import SupportsIndex

@@ -1,4 +1,7 @@
-"""The forward kernel: online softmax over the blocks that a schedule visits."""
+"""The forward kernel: online softmax over the blocks that a schedule visits.
+
+Clauses FWD-1 to FWD-26, RES-1 to RES-10.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,10 @@ class _Body:
         self.update(tiles, [r[f"v{s}"][...] for s in slots])
 
     def finish(self, head: Any) -> None:
-        """Divides once and writes the row's outputs; a partial result is left undivided."""
+        """Divides once and writes the row's outputs; a partial result is left undivided.
+
+        A sink joins the denominator only (FWD-9); a row that sees nothing is zero (FWD-17).
+        """
         r = self.refs
         m = r["m"][...]
         total = jnp.broadcast_to(jnp.sum(r["l"][...], axis=1, keepdims=True), m.shape)
@@ -164,7 +170,7 @@ class _Body:
         r["o"][...] = (acc * lg.widen(inverse, acc.shape[1])).astype(r["o"].dtype)
 
     def write_statistics(self, m: jax.Array, total: jax.Array, head: Any) -> None:
-        """Writes logsumexp and max_logits from rows [1, block_q]."""
+        """Writes logsumexp and max_logits from rows [1, block_q] (RES-1 to RES-4, RES-6)."""
         r, peak = self.refs, m
         if "max_logits" in r:
             r["max_logits"][...] = jnp.where(total > 0.0, m * LN2, -jnp.inf)

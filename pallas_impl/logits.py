@@ -25,14 +25,14 @@ def dot(a: jax.Array, b: jax.Array, dims: Any) -> jax.Array:
 
 
 def scale_logits(raw: jax.Array, soft_cap: float | None) -> jax.Array:
-    """Logits in base-2 units: cap · tanh(raw / cap) · log2(e), or raw · log2(e)."""
+    """Logits in base-2 units: cap · tanh(raw / cap) · log2(e), or raw · log2(e) (FWD-1, FWD-8)."""
     if soft_cap is None:
         return raw * LOG2E
     return jnp.tanh(raw * (1.0 / soft_cap)) * (soft_cap * LOG2E)
 
 
 def hide(logits: jax.Array, visible: jax.Array | None) -> jax.Array:
-    """Replaces hidden logits by the mask value."""
+    """Replaces hidden logits by the mask value, whose weight is 0 (FWD-2, FWD-24)."""
     return logits if visible is None else jnp.where(visible, logits, MASK_VALUE)
 
 

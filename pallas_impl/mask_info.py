@@ -2,7 +2,9 @@
 
 Two layouts. The *grid* layout (`compile_mask`) has one entry for each position of a rectangular
 grid of blocks, empty ones included unless the grid shrinks. The *flat* layout (`compile_flat`)
-lists the active blocks only.
+lists the active blocks only. Clauses PARTIAL-1 to PARTIAL-6,
+COMPUTE-1 to COMPUTE-3, HEADS-1 to HEADS-3 and FLAT-1 to FLAT-6; for the others see `prefetch`,
+`shrink` and `sharding`.
 """
 
 import functools

@@ -9,7 +9,7 @@ Definitions, for query position q and kv position kv:
 - `DenseMask(array)`: `array[q, kv]`;
 - `a & b`, `a | b`: elementwise; computable inside the kernel if both operands are.
 
-`q_len` and `kv_len` are independent of each other everywhere.
+`q_len` and `kv_len` are independent of each other everywhere. Clauses MASK-1 to MASK-21.
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ class DenseMask(Mask):
       array: bool[q_len, kv_len].
 
     Raises:
-      TypeError: `array` is not boolean.
-      ValueError: `array` does not have two axes of at least one element.
+      TypeError: `array` is not boolean (REJECT-4).
+      ValueError: `array` does not have two axes of at least one element (REJECT-3).
     """
 
     def __init__(self, array: ArrayLike) -> None:
@@ -97,7 +97,7 @@ class MultiHeadMask(Mask):
 
     Raises:
       TypeError: an element is not a mask.
-      ValueError: no mask, masks of different shapes, or nested `MultiHeadMask`.
+      ValueError: no mask, masks of different shapes (REJECT-5), or nested `MultiHeadMask`.
     """
 
     masks: tuple[Mask, ...]

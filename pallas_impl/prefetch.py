@@ -1,4 +1,7 @@
-"""The prefetch rule: each grid position names the next block that will be needed."""
+"""The prefetch rule: each grid position names the next block that will be needed.
+
+Clauses DATA-1 to DATA-5, MASKNEXT-1 to MASKNEXT-4, DOWNCAST-1 to DOWNCAST-4.
+"""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,7 @@
-"""Ring attention: queries and keys both cut over the devices of one mesh axis."""
+"""Ring attention: queries and keys both cut over the devices of one mesh axis.
+
+Clauses RING-1 to RING-18.
+"""
 
 from __future__ import annotations
 
@@ -91,6 +94,7 @@ class RingAttentionKernel:
         Raises:
           ValueError: a shape, head count or ring size does not fit.
           TypeError: dtypes differ or are unsupported.
+          MemoryBudgetError: a kernel cannot fit in the memory of a TPU core.
         """
         if self.meta.is_mqa:
             for name, x in (("k", k), ("v", v)):

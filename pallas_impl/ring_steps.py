@@ -59,7 +59,10 @@ class _Moving(NamedTuple):
 
 
 def combine(a: PartialResult, b: PartialResult) -> PartialResult:
-    """Sum of two partial results; associative, commutative, ``nothing`` is its identity."""
+    """Sum of two partial results; associative, commutative, ``nothing`` is its identity.
+
+    Clauses RING-4 to RING-6.
+    """
     peak = jnp.maximum(a.peak, b.peak)
     scale_a, scale_b = jnp.exp2(a.peak - peak), jnp.exp2(b.peak - peak)
     total = a.total * scale_a[..., None] + b.total * scale_b[..., None]
@@ -77,7 +80,10 @@ def nothing(q: jax.Array, v_dim: int) -> PartialResult:
 
 
 def divide(part: PartialResult, sinks: jax.Array | None, dtype: Any) -> tuple[jax.Array, Residuals]:
-    """The one division: (out, Residuals); each sink joins its head's denominator once."""
+    """The one division: (out, Residuals); each sink joins its head's denominator once.
+
+    Clauses RING-7, RING-12.
+    """
     peak, weight, scale = part.peak, part.weight, None
     if sinks is not None:
         sink = sinks.astype(jnp.float32)[:, None] * LOG2E

@@ -23,12 +23,14 @@ Word formats, least significant bit first:
 
 A slot with nothing to do carries the block that it will need next or, after its last use, the one
 that it holds: it never makes the pipeline fetch anything new.
+
+Clauses SCHED-1 to SCHED-6, OUT-1 to OUT-4.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -261,6 +263,23 @@ def _dynamic(shards: list[tuple[Any, Any]], slots: int, device_heads: int) -> Sc
     return Schedule(words, entries, mask_ids, None, layout)
 
 
+def _check(
+    slots: int, columns: int, device_heads: int, grid: Grid | None, storage: Storage | None
+) -> None:
+    for name, value, choices in (("grid", grid, Grid), ("storage", storage, Storage)):
+        if value is not None and value not in get_args(choices):
+            raise ValueError(f"{name} must be one of {get_args(choices)} or None, got {value!r}")
+    if not 1 <= slots <= MAX_SLOTS:
+        raise ValueError(f"slots must be between 1 and {MAX_SLOTS}, got {slots}")
+    if columns >= MAX_COLUMNS:
+        raise ValueError(f"a row may have fewer than {MAX_COLUMNS} blocks, got {columns}")
+    if device_heads > sl.MAX_HEADS:
+        raise ValueError(
+            f"at most {sl.MAX_HEADS} heads of a device may have masks of their own, "
+            f"got {device_heads}"
+        )
+
+
 def build_schedule(
     shards: list[tuple[Any, Any]],
     *,
@@ -283,19 +302,11 @@ def build_schedule(
         kernel interleaves heads that share an output row).
 
     Raises:
-      ValueError: slots out of range, too many columns or heads, ``flat`` with traced labels, or
-        ``runs`` asked of a mask whose rows are not single runs.
+      ValueError: unknown grid or storage, slots out of range, too many columns or heads, ``flat``
+        with traced labels, or ``runs`` asked of a mask whose rows are not single runs.
     """
-    if not 1 <= slots <= MAX_SLOTS:
-        raise ValueError(f"slots must be between 1 and {MAX_SLOTS}, got {slots}")
     heads, rows, columns = shards[0][0].shape
-    if columns >= MAX_COLUMNS:
-        raise ValueError(f"a row may have fewer than {MAX_COLUMNS} blocks, got {columns}")
-    if device_heads > sl.MAX_HEADS:
-        raise ValueError(
-            f"at most {sl.MAX_HEADS} heads of a device may have masks of their own, "
-            f"got {device_heads}"
-        )
+    _check(slots, columns, device_heads, grid, storage)
     if any(isinstance(labels, jax.Array) for labels, _ in shards):
         if grid == "flat" or storage == "runs":
             raise ValueError("grid must be 'grid2d' and storage 'table' for a dynamic mask")

@@ -1,4 +1,4 @@
-"""Segment ids: which tokens may see each other, by equality of their ids."""
+"""Segment ids: which tokens may see each other, by equality of their ids (FWD-6, FWD-7)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_segment_ids(segment_ids: SegmentIds, q_len: int, kv_len: int) -> Segme
     """Returns the ids as int32 arrays of shapes [q_len] and [kv_len].
 
     Raises:
-      ValueError: a shape is not the sequence's.
+      ValueError: a shape is not the sequence's (REJECT-13).
       TypeError: ids are not integers.
     """
     if len(segment_ids) != 2:

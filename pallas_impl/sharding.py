@@ -1,7 +1,7 @@
 """Cutting the block grid into shards, each of which is a schedule of its own.
 
 Grid arrays are `[heads, n_q, n_kv]`; split arrays put the shards first and the rest into grid
-order, so that one vectorised step handles every shard:
+order, so that one vectorised step handles every shard (clauses SHARD-1 to SHARD-6):
 
 - forward and dq: `[head_shards, q_shards, kv_shards, heads, q blocks, kv blocks]`;
 - dkv: `[head_shards, q_shards, kv_shards, kv blocks, heads, q blocks]`.
@@ -49,7 +49,7 @@ def check_layout(
 
     Raises:
       ValueError: the direction is unknown, a size is not positive, a block size does not divide
-        its axis of a shard, or a shard count does not divide its axis.
+        its axis of a shard, or a shard count does not divide its axis (REJECT-1, REJECT-6, REJECT-8).
       TypeError: a size is not an integer.
     """
     if direction not in get_args(Direction):

@@ -1,7 +1,7 @@
 """Shrinking the grid: only the blocks that a row needs, rows padded to the longest one.
 
 A row is what the inner loop of the grid walks: kv blocks of one q block (forward, dq), or q
-blocks of one kv block (dkv).
+blocks of one kv block (dkv). Clauses SHRINK-1 to SHRINK-8.
 """
 
 import numpy as np

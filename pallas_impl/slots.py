@@ -9,7 +9,7 @@ What slots hold is a cache of as many places as there are slots, and a step want
 at once.  For a mask known beforehand the blocks to give up are those wanted again last, which
 makes the fewest fetches possible (Belady 1966, "A study of replacement algorithms for a
 virtual-storage computer").  For a mask known only at run time a block stays if the step before
-had it too.
+had it too.  Clauses FETCH-1 to FETCH-3.
 """
 
 from __future__ import annotations

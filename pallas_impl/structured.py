@@ -150,7 +150,7 @@ class ChunkedCausalMask(ComputableMask):
       kv_sequence: int[kv_len], positions of the columns; None for 0, 1, 2, ….
 
     Raises:
-      ValueError: `chunk_size` is not positive; see also `ComputableMask`.
+      ValueError: `chunk_size` is not positive (REJECT-7); see also `ComputableMask`.
       TypeError: `chunk_size` is not an integer.
     """
 

@@ -102,6 +102,10 @@ def test_segments_sinks_and_heads_refused() -> None:
     [
         ({"attn_logits_soft_cap": 0.0}, ValueError, "attn_logits_soft_cap must be positive"),
         ({"attn_logits_soft_cap": np.nan}, ValueError, "attn_logits_soft_cap must be positive"),
+        ({"attn_logits_soft_cap": "much"}, TypeError, "attn_logits_soft_cap must be a number"),
+        ({"attn_logits_soft_cap": [30]}, TypeError, "attn_logits_soft_cap must be a number"),
+        ({"grid": "3d"}, ValueError, r"grid must be one of \('grid2d', 'flat'\) or None"),
+        ({"storage": "rows"}, ValueError, r"storage must be one of \('table', 'runs'\) or None"),
         ({"head_shards": 0}, ValueError, "head_shards must be at least 1"),
         ({"q_seq_shards": 1.5}, TypeError, "q_seq_shards must be an integer"),
         ({"q_seq_shards": 3}, ValueError, "q_shards|q_seq_shards"),
