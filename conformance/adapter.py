@@ -6,7 +6,8 @@ An adapter is any object with two methods::
     prepare(problem) -> an object with the methods of the features that were declared
 
 What is not declared is reported as *n/a*. A declared feature that fails is a violation. Single problems may be
-refused: ``NotImplementedError`` with a message, raised by the implementation's own code, is neither a pass nor a failure.
+refused: ``NotImplementedError`` with a message, raised by the implementation's own code, is neither a pass nor
+a failure.
 `prepare` does the work that a user would do before the first call (compile the mask, build the kernel); the
 object that it returns offers the methods of `Prepared`, as many as the declared features need.
 """

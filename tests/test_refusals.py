@@ -121,3 +121,26 @@ def test_an_own_raise_is_one() -> None:
     with pytest.raises(NotImplementedError) as raised:
         raise NotImplementedError(WORDS)
     assert is_refusal(raised.value)
+
+
+class NoLossOnResiduals(ReferenceAdapter):
+    """A loss on logsumexp is refused, as BWD-16 allows."""
+
+    def prepare(self, problem: Problem) -> Any:
+        made = super().prepare(problem)
+        right = made.backward
+
+        def backward(*arguments: Any, **more: Any) -> Any:
+            if "d_logsumexp" in more:
+                raise NotImplementedError("higher derivatives are not supported")
+            return right(*arguments, **more)
+
+        made.backward = backward
+        return made
+
+
+def test_what_may_be_refused_conforms() -> None:
+    adapter = NoLossOnResiduals()
+    subject = Subject(adapter, adapter.describe())
+    outcome = run_check(CHECKS["check_loss_on_logsumexp"], subject, PROFILES["quick"], 0)
+    assert (outcome.status, outcome.refused) == ("conforms", {})
