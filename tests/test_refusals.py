@@ -127,7 +127,7 @@ class NoLossOnResiduals(ReferenceAdapter):
     """A loss on logsumexp is refused, as BWD-16 allows."""
 
     def prepare(self, problem: Problem) -> Any:
-        made = super().prepare(problem)
+        made: Any = super().prepare(problem)
         right = made.backward
 
         def backward(*arguments: Any, **more: Any) -> Any:
