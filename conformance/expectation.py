@@ -14,6 +14,13 @@ One file per implementation, ``expectations/<name>.toml``, with entries like::
     proof = "check_every_mask_compiles"  # the check that shows it on that problem
     reason = "…"
 
+Two fields keep a deviation from hiding more than itself::
+
+    actual = "nan"                       # a part of what was found there (value only)
+    avoid = { use_base2_exp = false }    # options with which it does not show
+
+Where it shows in a check, further problems that it would hide are tried with the options that avoid it.
+
 A deviation is reported in its own column, never as a pass. If its vector no longer fails it is stale.
 """
 
@@ -24,11 +31,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from conformance.adapter import Description
 from conformance.json_fields import Reader, pair_of, read_object, string, tuple_of
 from conformance.predicates import PREDICATES
-from conformance.problem import Problem
+from conformance.problem import Problem, options_of
 from conformance.verdict import Finding
 from spec import all_clauses
 
@@ -51,6 +59,8 @@ class Deviation:
     proof: str = ""
     signature: str = ""
     where: str = ""
+    actual: str = ""
+    avoid: tuple[tuple[str, Any], ...] = ()
 
     def covers_clause(self, clause_id: str) -> bool:
         """Whether the deviation is about a clause."""
@@ -63,8 +73,20 @@ class Deviation:
             and finding.kind == self.kind
             and self.signature in finding.signature
             and self.where in finding.where
-            and all(PREDICATES[name](problem) for name in self.when)
+            and self.actual in finding.actual
+            and self.may_show(problem)
         )
+
+    def may_show(self, problem: Problem) -> bool:
+        """Whether a problem has the properties with which the deviation shows, and not the options that avoid it."""
+        if self.avoid and self.avoided(problem).options == problem.options:
+            return False
+        return all(PREDICATES[name](problem) for name in self.when)
+
+    def avoided(self, problem: Problem) -> Problem:
+        """The problem with the options with which the deviation does not show."""
+        options = dict(problem.options) | dict(self.avoid)
+        return problem.but(options=tuple(sorted(options.items())))
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -117,7 +139,8 @@ _REQUIRED: dict[str, Reader] = {
     "versions": pair_of(string),
     "reason": string,
 }
-_READERS = _REQUIRED | {"vector": string, "proof": string, "signature": string, "where": string}
+_TEXTS = ("vector", "proof", "signature", "where", "actual")
+_READERS = _REQUIRED | dict.fromkeys(_TEXTS, string) | {"avoid": options_of}
 
 
 def _entry(entry: object, where: str) -> Deviation:
@@ -136,10 +159,20 @@ def _entry(entry: object, where: str) -> Deviation:
         raise ExpectationError(f"{where}: kind must be 'crash' or 'value', got {item.kind!r}")
     if bool(item.vector) != bool(item.proof):
         raise ExpectationError(f"{where}: vector and proof go together")
-    for field, kind in (("signature", "crash"), ("where", "value")):
+    for field, kind in (("signature", "crash"), ("where", "value"), ("actual", "value")):
         if getattr(item, field) and item.kind != kind:
             raise ExpectationError(f"{where}: {field} belongs to deviations of kind {kind!r}")
     return item
+
+
+def avoidable(
+    clause_id: str, problem: Problem, deviations: Sequence[Deviation]
+) -> Deviation | None:
+    """The deviation that would hide whatever else is wrong with a problem, and that options avoid."""
+    for item in deviations:
+        if item.avoid and item.covers_clause(clause_id) and item.may_show(problem):
+            return item
+    return None
 
 
 def mark(finding: Finding, problem: Problem, deviations: Sequence[Deviation]) -> Finding:

@@ -30,6 +30,11 @@ def package(library: str) -> str:
     return os.environ.get(_variable(library), PACKAGES[library])
 
 
+def is_fork(library: str) -> bool:
+    """Whether another package is judged in place of a library."""
+    return package(library) != PACKAGES[library]
+
+
 #: What the adapters of this process were loaded with.
 _loaded: dict[str, str] = {}
 

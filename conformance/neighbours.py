@@ -1,4 +1,4 @@
-"""Masks that differ from a given one in a single parameter: what a cache key must tell apart."""
+"""Masks that differ from a given one in little: what a cache key must tell apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _step(value: int | None) -> list[int | None]:
 
 
 def neighbours(expr: Expr) -> list[Expr]:
-    """Expressions of the same shape that differ from ``expr`` in one parameter."""
+    """Expressions of the same shape that differ from ``expr`` in one parameter, or have its parts in another order."""
     match expr:
         case Full():
             return [Causal()]
@@ -37,6 +37,8 @@ def neighbours(expr: Expr) -> list[Expr]:
             return [
                 replace(expr, rows=(first + expr.rows[0][1:], *expr.rows[1:])),
                 replace(expr, rows=(*expr.rows[:-1], expr.rows[-1][:-1] + last)),
+                replace(expr, rows=expr.rows[::-1]),
+                replace(expr, rows=tuple(row[::-1] for row in expr.rows)),
             ]
         case Dense():
             flipped = expr.array.copy()

@@ -86,6 +86,7 @@ class Signature:
       segments, sinks: whether there are any.
       soft_cap: the cap, or None.
       wide_v: v has another head dimension.
+      dims: head dimensions of q and k, and of v, where an implementation has both; else as without.
       dtype: of the arrays.
       blocks: block sizes in units.
       ring: devices.
@@ -108,6 +109,7 @@ class Signature:
     shards: Shards = Shards()  # noqa: RUF009  (frozen)
     dynamic: bool = False
     head_dim: int | None = None
+    dims: tuple[int, int] | None = None
 
     @property
     def traits(self) -> frozenset[str]:
@@ -154,6 +156,8 @@ class Signature:
         }
         dim = self.head_dim or min(description.head_dims)
         others = [d for d in sorted(description.head_dims) if d != dim]
+        if self.dims is not None and set(self.dims) <= set(description.head_dims):
+            dim, others = self.dims[0], [self.dims[1]]
         return Problem(
             self.grid[0] * q,
             self.grid[1] * kv,
@@ -200,7 +204,7 @@ _LARGE_BOTH = BlockSizes(1, 1, q_dkv=2, kv_dkv=2, q_dq=2, kv_dq=2)
 SIGNATURES: tuple[Signature, ...] = (
     Signature("plain"),
     Signature("oblong", grid=(2, 3)),
-    Signature("gqa", heads=4),
+    Signature("gqa", heads=6),
     Signature("mqa", kv_heads=1),
     Signature("segments", segments=True),
     Signature("cap", soft_cap=2.0),
@@ -218,8 +222,24 @@ SIGNATURES: tuple[Signature, ...] = (
         sinks=True,
         soft_cap=10.0,
         dtype="bfloat16",
+        dims=(192, 128),
     ),
-    Signature("mqa-v-segments-bfloat16", kv_heads=1, wide_v=True, segments=True, dtype="bfloat16"),
+    Signature(
+        "mqa-v-segments-bfloat16",
+        kv_heads=1,
+        wide_v=True,
+        segments=True,
+        dtype="bfloat16",
+        dims=(64, 256),
+    ),
+    Signature(
+        "mqa-segments-cap-parts",
+        grid=(4, 4),
+        kv_heads=1,
+        segments=True,
+        soft_cap=10.0,
+        blocks=_LARGE_FORWARD,
+    ),
     Signature("mqa-cap-sinks", kv_heads=1, sinks=True, soft_cap=10.0),
     Signature("segments-blocks", segments=True, blocks=_LARGE_BOTH),
     Signature("segments-sinks", segments=True, sinks=True),

@@ -26,11 +26,16 @@ def _cut(length: int, *ids: int) -> Runs:
     return tuple((i, b - a) for i, a, b in zip(ids, edges[:-1], edges[1:], strict=True))
 
 
+#: Not to be told from its successor as a float32.
+LARGE = 2**24
+#: Not to be told from 4 in 8 and in 16 bits.
+FAR = 4 + 2**16
+
 #: Segment ids of (queries, keys), by name, for given lengths. Those in `EMPTYING` leave rows without a key.
 SEGMENTS: dict[str, Callable[[int, int], tuple[Runs, Runs]]] = {
     "ascending": lambda q, kv: (_cut(q, 1, 2, 3), _cut(kv, 1, 2, 3)),
-    "descending": lambda q, kv: (_cut(q, 3, 2, 1), _cut(kv, 3, 2, 1)),
-    "repeating": lambda q, kv: (_cut(q, 4, 9, 4, 9, 4), _cut(kv, 4, 9, 4, 9, 4)),
+    "descending": lambda q, kv: (_cut(q, LARGE + 1, LARGE, 1), _cut(kv, LARGE + 1, LARGE, 1)),
+    "repeating": lambda q, kv: (_cut(q, 4, FAR, 4, FAR, 4), _cut(kv, 4, FAR, 4, FAR, 4)),
     "padding": lambda q, kv: (_cut(q, 1, 0), _cut(kv, 1, 0)),
     "negative": lambda q, kv: (_cut(q, -7, 5, -3), _cut(kv, -7, 5, -3)),
     "disjoint_tail": lambda q, kv: (_cut(q, 1, 2, 8), _cut(kv, 1, 2, 9)),
@@ -48,6 +53,7 @@ def simple_masks(q: int, kv: int) -> dict[str, Expr]:
         "both_sides": Local(1, kv // 2 + 1),
         "chunks": ChunkedCausal(kv // 2 + 3),
         "late_causal": Causal(-q // 2),
+        "pairs": ChunkedCausal(2 * kv),
     }
 
 

@@ -33,6 +33,7 @@ class NumericVector:
       segments: name of a pattern of `SEGMENTS` ("" for none).
       sinks: one a head; None for none.
       options: the passes that repeat the problem for every value of every option but the defaults.
+      given: values of options, as far as an implementation has them.
       passes: which kernels try it: ``f`` forward, ``r`` with residuals, ``b`` backward; every mask may need
         kernels of its own.
     """
@@ -46,6 +47,7 @@ class NumericVector:
     sinks: tuple[float, ...] | None = None
     options: str = ""
     seed: int = 0
+    given: tuple[tuple[str, Any], ...] = ()
     passes: str = "frb"
 
     def build(self, description: Description) -> Problem:
@@ -64,6 +66,9 @@ class NumericVector:
             seed=self.seed,
             segments=SEGMENTS[self.segments](*lengths) if self.segments else None,
             sinks=self.sinks,
+            options=tuple(
+                sorted((n, v) for n, v in self.given if v in description.options.get(n, ()))
+            ),
         )
 
 
@@ -111,10 +116,10 @@ VECTORS: tuple[NumericVector, ...] = (
     # Heads.
     _v("gqa", "wrong head map", "gqa", "causal"),
     _v("gqa-flat", "wrong head map", "gqa", "full", regime="flat"),
-    _v("mqa", "wrong head map", "mqa", "causal"),
+    _v("mqa", "wrong head map", "mqa", "causal", given=(("mqa", True),)),
     _v("two-masks", "mask of another head", "plain", "causal", "full", regime="flat", passes="f"),
     _v("two-masks-stored", "mask of another head", "plain", "2r a2", "s0 t2", regime="tilted", passes="fb"),
-    _v("gqa-masks", "mask of another head", "gqa", "causal", "full", "2r a2", "causal", passes="f"),
+    _v("gqa-masks", "mask of another head", "gqa", "causal", "full", "2r a2", "causal", "2r a2", "full", passes="f"),
     # Segment ids.
     _v("segments", "compared with <=", "segments", "full", regime="flat", segments="ascending"),
     _v("segments-descending", "compared with >=", "segments", "causal", regime="flat", segments="descending"),
@@ -146,8 +151,13 @@ VECTORS: tuple[NumericVector, ...] = (
        segments="repeating", sinks=(0.5, -1.0, 3.0, 0.0)),
     _v("mixed-b", "pairs of features", "gqa-v-cap-sinks-bfloat16", "2a r2", sinks=(0.5, -1.0, 3.0, -INF)),
     _v("mixed-c", "pairs of features", "mqa-v-segments-bfloat16", "causal", segments="descending"),
-    _v("mixed-d", "pairs of features", "mqa-cap-sinks", "causal", "full", sinks=(200.0, 0.5)),
-    _v("segments-sinks", "pairs of features", "segments-sinks", "full", segments="padding", sinks=(1.0, -200.0)),
+    _v("mixed-d", "pairs of features", "mqa-cap-sinks", "causal", "full", sinks=(200.0, 0.5), given=(("mqa", True),)),
+    _v("parts", "keys in parts, blocks out of place", "mqa-segments-cap-parts", "pairs", segments="ascending",
+       given=(("layouts", "seq_minor"),), passes="fb"),
+    _v("parts-fused", "keys in parts, blocks out of place", "mqa-segments-cap-parts", "pairs", segments="ascending",
+       given=(("layouts", "seq_minor"), ("use_fused_bwd_kernel", True)), passes="b"),
+    _v("segments-sinks", "pairs of features", "segments-sinks", "full", segments="padding", sinks=(1.0, -200.0),
+       passes="fr"),
     # Run-time masks, and several devices.
     _v("dynamic", "mask known at run time", "dynamic", "2a r2"),
     _v("dynamic-empty", "mask known at run time", "dynamic", "20 a0", regime="flat"),
@@ -211,6 +221,6 @@ def numeric_vectors(
         if repeats and domain.may("options") != "never":
             variants += list(with_options(description))
         for options in variants:
-            made = problem.but(options=options)
+            made = problem.but(options=options or problem.options)
             if domain.contains(made):
                 yield item, made

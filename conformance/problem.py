@@ -22,7 +22,7 @@ from conformance.json_fields import (
     whole,
 )
 from conformance.mask_json import expr_from_json, expr_to_json
-from reference.blocks import block_grid
+from reference.blocks import block_grid, check_parts
 from reference.mask_info import Direction, Shards, check_shards
 from reference.masks import Expr, Mask
 
@@ -128,8 +128,8 @@ class Problem:
         """Checks everything that a valid problem must satisfy.
 
         Raises:
-          ValueError: lengths or counts below 1; block sizes, shard counts, mask shapes or segments that do
-            not fit.
+          ValueError: lengths or counts below 1; block sizes, parts of blocks, shard counts, mask shapes or
+            segments that do not fit.
         """
         for name in ("q_len", "kv_len", "heads", "head_dim", "head_dim_v", "ring"):
             if getattr(self, name) < 1:
@@ -138,6 +138,8 @@ class Problem:
         for direction in directions:
             grid = block_grid(self.q_len, self.kv_len, *self.blocks.of(direction))
             check_shards(self.heads, *grid, self.shards)
+        check_parts(self.blocks.kv, self.blocks.kv_compute)
+        check_parts(self.blocks.of("dkv")[1], self.blocks.kv_dkv_compute)
         for expr in self.masks:
             expr.check_shape(self.q_len, self.kv_len)
         if self.segments is not None:
@@ -230,7 +232,12 @@ def _shards(value: Any, name: str) -> Shards:
     return Shards(**read_object(value, name, readers, prefix="shards."))
 
 
-def _options(value: Any, name: str) -> tuple[tuple[str, Any], ...]:
+def options_of(value: Any, name: str) -> tuple[tuple[str, Any], ...]:
+    """Implementation options out of an object with their names.
+
+    Raises:
+      ValueError: not an object.
+    """
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be a JSON object, got {value!r:.60}")
     return tuple(sorted(value.items()))
@@ -255,7 +262,7 @@ _READERS: dict[str, Reader] = {
     "shrink": boolean,
     "downcast": boolean,
     "layout": optional(string),
-    "options": _options,
+    "options": options_of,
     "regime": string,
     "seed": whole,
 }

@@ -17,7 +17,7 @@ from hypothesis.database import ExampleDatabase
 from conformance import constants, coverage, database, ratios
 from conformance.database import Shelf
 from conformance.domain import acceptable
-from conformance.expectation import Deviation, mark
+from conformance.expectation import Deviation, avoidable, mark
 from conformance.foreign.errors import NotTried, Refused
 from conformance.judge import Check, Measure, Violation
 from conformance.numeric_domain import NumericDomain
@@ -104,6 +104,7 @@ class Search:
         self.deviations = deviations
         self.trail = trail
         self.seen: dict[str, Finding | None] = {}
+        self.shown: set[str] = set()
         self.tried: coverage.Coverage = {}
         self.left = 0
         self.losses = subject.losses + LOSSES
@@ -111,6 +112,22 @@ class Search:
         self.refused: dict[str, str] = {}
 
     def look(self, problem: Problem, vector: str = "") -> Finding | None:
+        """What is wrong with a problem; also with the options that avoid a known deviation, which would hide it.
+
+        Once the deviation has shown, problems that it would hide are tried with these options only.
+        """
+        hiding = avoidable(self.check.clause_id, problem, self.deviations)
+        if hiding is None:
+            return self.look_once(problem, vector)
+        its_own = bool(vector) and vector == hiding.vector and not problem.options
+        if its_own or hiding.id not in self.shown:
+            found = self.look_once(problem, vector)
+            if found is None or found.deviation != hiding.id:
+                return found
+            self.shown.add(hiding.id)
+        return self.look_once(hiding.avoided(problem), vector)
+
+    def look_once(self, problem: Problem, vector: str = "") -> Finding | None:
         """Evaluates a problem once; nothing more is evaluated after too many lost processes."""
         if problem.key in self.refused:
             return None

@@ -95,6 +95,45 @@ def _long_row(columns: int) -> Build:
     return build
 
 
+def _of_head_shards(*masks: Expr) -> Build:
+    """Two heads of each mask, in a head shard of their own."""
+
+    def build(q: int, kv: int) -> Problem:
+        heads = tuple(mask for mask in masks for _ in range(2))
+        return Problem(
+            2 * q,
+            2 * kv,
+            heads,
+            BlockSizes(q, kv),
+            heads=len(heads),
+            kv_heads=len(heads),
+            shards=Shards(head=len(masks)),
+        )
+
+    return build
+
+
+def _run_time(q_blocks: int, kv_blocks: int) -> Build:
+    """A run-time mask with a few partial blocks of two entries among many full and empty ones."""
+
+    def build(q: int, kv: int) -> Problem:
+        sizes = BlockSizes(1, 2)
+        mask = Random(0.9, seed=q_blocks)
+        return Problem(q_blocks, 2 * kv_blocks, (mask,), sizes, dynamic=True)
+
+    return build
+
+
+def _few_entries(dynamic: bool) -> Build:
+    """Blocks of 128 tokens that are full or empty but for a single entry: what a sum in low precision misses."""
+
+    def build(q: int, kv: int) -> Problem:
+        sizes = BlockSizes(128, 128)
+        return Problem(256, 256, (Blocks(("bd", "ec"), 128, 128),), sizes, dynamic=dynamic)
+
+    return build
+
+
 def _many_stored(count: int) -> Build:
     """``count`` different partial blocks, so that mask_next reaches the end of a type."""
 
@@ -149,9 +188,14 @@ VECTORS: tuple[Vector, ...] = (
     ),
     Vector("two-different-heads", "several masks", _two_heads(Causal(), Full())),
     Vector("one-empty-head", "several masks", _two_heads(Causal(), Causal(-(10**6)))),
-    Vector("grouped-heads", "head map", _pattern("a0", "2a", heads=4, kv_heads=2)),
+    Vector("masks-of-head-shards", "several masks", _of_head_shards(Causal(), Full())),
+    Vector("grouped-heads", "head map", _pattern("a0", "2a", heads=6, kv_heads=2)),
     Vector("dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)),
     Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "000", dynamic=True)),
+    Vector("large-blocks", "one entry in many", _few_entries(False), tiny=True),
+    Vector("dynamic-large-blocks", "one entry in many", _few_entries(True), tiny=True),
+    Vector("dynamic-129-q-blocks", "downcast boundary", _run_time(129, 1), tiny=True),
+    Vector("dynamic-129-kv-blocks", "downcast boundary", _run_time(1, 129), tiny=True),
     Vector("data-127", "downcast boundary", _long_row(128), tiny=True),
     Vector("data-128", "downcast boundary", _long_row(129), tiny=True),
     Vector("stored-127", "downcast boundary", _many_stored(128), tiny=True),

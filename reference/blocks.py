@@ -40,6 +40,21 @@ def block_grid(q_len: int, kv_len: int, block_q: int, block_kv: int) -> tuple[in
     return q_len // block_q, kv_len // block_kv
 
 
+@defines("REJECT-19")
+def check_parts(block_kv: int, block_kv_compute: int | None) -> None:
+    """Checks the number of keys that are handled at a time inside a block.
+
+    Args:
+      block_kv: keys of a block.
+      block_kv_compute: keys of a part; None for the whole block.
+
+    Raises:
+      ValueError: it does not divide the block.
+    """
+    if block_kv_compute is not None and block_kv % block_kv_compute:
+        raise ValueError(f"block_kv_compute={block_kv_compute} must divide block_kv={block_kv}")
+
+
 @defines("LABEL-1", "LABEL-2", "LABEL-3", "LABEL-4", "LABEL-5", "LABEL-6", "LABEL-7")
 def labels(mask: Mask, block_q: int, block_kv: int) -> Int32:
     """Label of every block: 0 if no entry is visible, 2 if all are, 1 otherwise.

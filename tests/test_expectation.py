@@ -10,7 +10,15 @@ import pytest
 
 from conformance import checks, expectation
 from conformance.adapter import Description
-from conformance.expectation import Deviation, ExpectationError, load, mark, parse, version_key
+from conformance.expectation import (
+    Deviation,
+    ExpectationError,
+    avoidable,
+    load,
+    mark,
+    parse,
+    version_key,
+)
 from conformance.judge import CHECKS
 from conformance.mask_json import Blocks
 from conformance.numeric_vectors import VECTORS as NUMERIC_VECTORS
@@ -76,6 +84,11 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (('vector = "causal"\n', ""), "vector and proof go together"),
         (("signature", "where"), "where belongs to deviations of kind 'value'"),
         (('kind = "crash"', 'kind = "value"'), "signature belongs to deviations of kind 'crash'"),
+        (
+            ('signature = "AssertionError"', 'actual = "nan"'),
+            "actual belongs to deviations of kind 'value'",
+        ),
+        (('kind = "crash"', 'kind = "crash"\navoid = ["mode"]'), "avoid must be a JSON object"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: tuple[str, str], words: str) -> None:
@@ -147,6 +160,32 @@ def test_wrong_values_are_known_by_their_place(tmp_path: Path) -> None:
     value = replace(CRASH, kind="value", signature="", clause="DATA-3", where="labels (fwd)")
     assert mark(value, PROBLEM, known).deviation == "empty"
     assert mark(replace(value, where="labels (dkv)"), PROBLEM, known).deviation == ""
+
+
+def test_wrong_values_are_known_by_what_was_found(tmp_path: Path) -> None:
+    text = GOOD.replace('"crash"', '"value"').replace(
+        'signature = "AssertionError"', 'actual = "nan"'
+    )
+    known = parse(written(tmp_path, text))
+    value = replace(CRASH, kind="value", signature="", actual="nan")
+    assert mark(value, PROBLEM, known).deviation == "empty"
+    assert mark(replace(value, actual="0.5"), PROBLEM, known).deviation == ""
+
+
+def test_options_avoid_a_deviation(tmp_path: Path) -> None:
+    text = (
+        GOOD.replace('["LABEL-1", "LABEL-2"]', '["LABEL-1"]')
+        + "avoid = { exact = true, mode = 2 }\n"
+    )
+    known = parse(written(tmp_path, text))
+    found = avoidable("LABEL-1", PROBLEM, known)
+    assert found is known[0]
+    other = PROBLEM.but(options=(("fast", True), ("mode", 1)))
+    assert found.avoided(other).options == (("exact", True), ("fast", True), ("mode", 2))
+    assert avoidable("LABEL-1", found.avoided(other), known) is None
+    assert avoidable("LABEL-2", PROBLEM, known) is None
+    assert avoidable("LABEL-1", PROBLEM.but(dynamic=True), known) is None
+    assert avoidable("LABEL-1", PROBLEM, parse(written(tmp_path, GOOD))) is None
 
 
 SHIPPED_FILES = sorted((Path(expectation.__file__).parent / "expectations").glob("*.toml"))

@@ -366,3 +366,22 @@ def test_findings_order_by_blocks_then_heads_then_shards() -> None:
     wide = small.but(kv_len=6)
     shards = small.but(shards=replace(small.shards, q=2))
     assert size(small) < size(shards) < size(heads) < size(wide)
+
+
+def test_a_known_deviation_hides_nothing_that_its_options_avoid() -> None:
+    tried = []
+
+    def check_two_mistakes(subject: Subject, problem: Problem) -> None:
+        del subject
+        tried.append(problem)
+        expect("what is known", "avoided", "" if problem.option("mode") != 1 else "avoided")
+        expect("what is not", 1, problem.heads)
+
+    known = Deviation("known", ("*",), "value", (), ("1", "1"), "…", avoid=(("mode", 1),))
+    check = replace(ANY, function=check_two_mistakes)
+    outcome = run_check(check, Wrong().subject(), SMALL, 0, [known])
+    assert outcome.status == "violates"
+    places = {(finding.where, finding.deviation) for finding in outcome.findings}
+    assert places == {("what is known", "known"), ("what is not", "")}
+    assert sum(problem.option("mode") != 1 for problem in tried) == 1
+    assert len(tried) > SMALL.examples

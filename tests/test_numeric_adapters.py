@@ -15,7 +15,7 @@ from conformance.mask_json import Blocks
 from conformance.problem import BlockSizes, Problem
 from conformance.regimes import d_out, inputs
 from conformance.subject import Subject
-from reference.error_budget import error_ratio
+from reference.error_budget import U_BFLOAT16, error_ratio
 from reference.masks import Causal, Expr, Full
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="without jax")
@@ -119,6 +119,16 @@ class TestBoth:
         np.testing.assert_array_equal(same, before)
         np.testing.assert_array_equal(changed[:, :128], before[:, :128])
         assert (changed[:, 128:] != before[:, 128:]).any()
+
+    def test_a_fork_may_round_probabilities(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prepared = adapter(name).prepare(PLAIN.but(dtype="bfloat16"))
+        own = prepared.arithmetic()
+        monkeypatch.setenv(f"SPLASH_CONFORMANCE_PACKAGE_{name.upper()}", "my.fork")
+        of_fork = prepared.arithmetic()
+        assert own.forward.probability_u < of_fork.forward.probability_u == U_BFLOAT16
+        assert own.backward == of_fork.backward
 
     def test_uninitialised_memory_does_not_matter_where_all_is_seen(self, name: str) -> None:
         assert forward_excess(name, PLAIN, uninitialised=True) < 1

@@ -23,7 +23,7 @@ from conformance.adapters.pallas_common import (
     interpret,
     library_mask,
 )
-from conformance.library import module
+from conformance.library import is_fork, module
 from conformance.problem import Problem
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16
 from reference.mask_info import Direction, GridMaskInfo, Shards
@@ -57,15 +57,20 @@ HEAD_DIMS = (64, 96, 128, 192, 256)
 
 
 def has_kernel(head_dim: int, head_dim_v: int) -> bool:
-    """Whether the installed release can build a kernel for these head dimensions; earlier ones need whole lanes."""
+    """Whether the installed release has a kernel for these head dimensions; earlier ones need whole lanes.
+
+    What is not offered is refused. Any other error is a mistake, and is left to the checks to report.
+    """
     mask = mask_lib.MultiHeadMask([mask_lib.FullMask((128, 128))])
     sizes = kernel_lib.BlockSizes(block_q=128, block_kv=128, block_kv_compute=128)
-    kernel = kernel_lib.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)
     q, v = (jax.ShapeDtypeStruct((1, 128, dim), np.float32) for dim in (head_dim, head_dim_v))
     try:
+        kernel = kernel_lib.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)
         jax.eval_shape(kernel, q, q, v)
     except (NotImplementedError, ValueError):
         return False
+    except Exception:
+        return True
     return True
 
 
@@ -308,12 +313,14 @@ class JaxNumerics(MaskFunctions):
     def arithmetic(self) -> Arithmetic:
         """Probabilities stay in float32 forward; backward they are rounded to the type of the arrays.
 
-        The fused backward kernel stores one partial dq a kv block, in the type of q.
+        The fused backward kernel stores one partial dq a kv block, in the type of q. What a fork rounds forward
+        is not known: it may do what most kernels do, and round probabilities too.
         """
         exact = float32_profile()
         if self.problem.dtype == "float32":
             return Arithmetic(exact, exact)
-        forward = replace(BFLOAT16, multiply_u=exact.multiply_u)
+        stored = BFLOAT16_STORED if is_fork("jax") else BFLOAT16
+        forward = replace(stored, multiply_u=exact.multiply_u)
         backward = BFLOAT16_STORED
         if self.fused("dkv"):
             backward = replace(backward, partial_u=U_BFLOAT16)

@@ -75,6 +75,13 @@ def interpret(uninitialised: bool = False) -> Any:
     return not ON_TPU
 
 
+def read_only(array: Bool) -> Bool:
+    """An array as JAX hands them out: a mask class that writes into what it was given raises."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
     """The library's own mask object for an expression.
 
@@ -95,12 +102,12 @@ def library_mask(lib: Any, expr: Expr, q_len: int, kv_len: int) -> Any:
     if isinstance(expr, ChunkedCausal) and hasattr(lib, "ChunkedCausalMask"):
         return lib.ChunkedCausalMask(shape, chunk_size=expr.chunk_size)
     if isinstance(expr, Dense):
-        return lib.NumpyMask(expr.array)
+        return lib.NumpyMask(read_only(expr.array))
     if isinstance(expr, (And, Or)):
         left = library_mask(lib, expr.left, q_len, kv_len)
         right = library_mask(lib, expr.right, q_len, kv_len)
         return left & right if isinstance(expr, And) else left | right
-    return lib.NumpyMask(Mask(expr, q_len, kv_len).dense())
+    return lib.NumpyMask(read_only(Mask(expr, q_len, kv_len).dense()))
 
 
 def accepts(function: Callable[..., Any], name: str) -> bool:

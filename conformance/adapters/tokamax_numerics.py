@@ -25,7 +25,7 @@ from conformance.adapters.pallas_arrays import (
     to_arrays,
 )
 from conformance.adapters.pallas_common import float32_profile, interpret, library_mask
-from conformance.library import module
+from conformance.library import is_fork, module
 from conformance.problem import Problem
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16, mxu_multiply_u
 from reference.flat import FlatMaskInfo
@@ -307,7 +307,8 @@ class TokamaxNumerics(MaskFunctions):
         Probabilities stay in float32 forward; backward they are rounded to the type of the arrays, but not
         in the ring, whose gradients arrive in float32. One partial dq a kv block is stored in the type of q.
         For powers of two q is multiplied by log2(e) in its own type: for bfloat16 the factor and
-        the product are rounded, which acts like a rounding of either operand of the product with k.
+        the product are rounded, which acts like a rounding of either operand of the product with k. What a fork
+        rounds forward is not known: it may do what most kernels do, and round probabilities too.
         """
         problem, exact = self.problem, float32_profile()
         maximum = problem.option("max_logit_const") or self.max_logit_value
@@ -316,9 +317,10 @@ class TokamaxNumerics(MaskFunctions):
             profile = replace(exact, **common)
             return Arithmetic(profile, profile)
         multiply_u = mxu_multiply_u(1) if self.base2 else exact.multiply_u
+        forward = BFLOAT16_STORED if is_fork("tokamax") else BFLOAT16
         backward = BFLOAT16 if problem.ring > 1 else BFLOAT16_STORED
         return Arithmetic(
-            replace(BFLOAT16, multiply_u=multiply_u, **common),
+            replace(forward, multiply_u=multiply_u, **common),
             replace(backward, multiply_u=multiply_u, partial_u=U_BFLOAT16, **common),
         )
 

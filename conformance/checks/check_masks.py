@@ -188,15 +188,22 @@ def check_equal_masks(subject: Subject, problem: Problem) -> None:
     expect("hashes of equal masks", hashes[0], hashes[1])
 
 
+def other_shapes(problem: Problem) -> list[Problem]:
+    """The mask with more queries, with more keys, and with both lengths exchanged."""
+    q, kv, blocks = problem.q_len, problem.kv_len, problem.blocks
+    made = [problem.but(q_len=2 * q), problem.but(kv_len=2 * kv)]
+    if q != kv:
+        made.append(problem.but(q_len=kv, kv_len=q, blocks=type(blocks)(blocks.kv, blocks.q)))
+    return made
+
+
 @judges("MASK-15", Domain(several_masks="never", q_shards="never", head_shards="never"))
 def check_different_masks(subject: Subject, problem: Problem) -> None:
     """Masks that differ in one parameter, or in shape, are not equal."""
     mask = problem.head_masks[0]
     others = [problem.but(masks=(expr,)) for expr in neighbours(problem.masks[0])]
-    if not isinstance(problem.masks[0], Blocks | Random) and problem.q_len != problem.kv_len:
-        turned = problem.blocks
-        swap = type(turned)(turned.kv, turned.q)
-        others.append(problem.but(q_len=problem.kv_len, kv_len=problem.q_len, blocks=swap))
+    if not isinstance(problem.masks[0], Blocks | Random):
+        others += other_shapes(problem)
     mine = subject.prepare(problem).mask(0)
     for other in others:
         try:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Forward
-from conformance.compare import forward_matches
-from conformance.judge import judges, reject
+from conformance.adapter import Forward, Gradients
+from conformance.compare import forward_matches, gradients_match
+from conformance.judge import judges, reject, result_unless_refused
 from conformance.numeric_domain import NumericDomain
 from conformance.problem import BlockSizes, Problem
-from conformance.regimes import inputs
+from conformance.regimes import d_out, inputs
 from conformance.subject import Subject
 
 Array = NDArray[Any]
@@ -60,13 +60,19 @@ def check_length_of_queries(subject: Subject, problem: Problem) -> None:
 
 @judges("REJECT-10", PLAIN, heavy=True)
 def check_length_of_keys(subject: Subject, problem: Problem) -> None:
-    """k and v with half and with twice the columns of the mask, and k and v of different lengths."""
+    """k and v with half and with twice the columns of the mask."""
     made = inputs(problem)
     for change in (_half, _double):
         k, v = change(made.k, 1), change(made.v, 1)
         where = f"k and v of length {k.shape[1]} for a mask with {problem.kv_len} columns"
         spoil = call_with(subject, problem, k=k, v=v)
         reject(where, ("kv_len", "kv_seq", "k must", "key", "mask", "kv shape"), spoil)
+
+
+@judges("REJECT-10", PLAIN, heavy=True)
+def check_keys_and_values_of_two_lengths(subject: Subject, problem: Problem) -> None:
+    """k with all columns of the mask, v with half of them."""
+    made = inputs(problem)
     where = f"k of length {problem.kv_len}, v of length {problem.kv_len // 2}"
     spoil = call_with(subject, problem, v=_half(made.v, 1))
     reject(where, ("k and v", "v must", "value", "v shape", "kv_len", "'v'", "v.shape"), spoil)
@@ -83,9 +89,9 @@ def check_number_of_heads(subject: Subject, problem: Problem) -> None:
 
 @judges("REJECT-12", GQA, heavy=True)
 def check_kv_heads_that_do_not_divide(subject: Subject, problem: Problem) -> None:
-    """Three key/value heads for four query heads."""
-    made, count = inputs(problem), problem.heads - 1
-    k, v = (_double(array, 0)[:count] for array in (made.k, made.v))
+    """Four key/value heads for six query heads."""
+    made, count = inputs(problem), 2 * problem.kv_heads
+    k, v = (_double(array, 0) for array in (made.k, made.v))
     where = f"{count} kv heads for {problem.heads} query heads"
     reject(where, ("head",), call_with(subject, problem, k=k, v=v))
 
@@ -163,3 +169,39 @@ def check_soft_cap_that_is_not_positive(subject: Subject, problem: Problem) -> N
         other = problem.but(soft_cap=float(cap))
         names = ("soft_cap", "soft cap", "softcap", "logits_soft_cap")
         reject(f"soft_cap={cap}", names, call_with(subject, other))
+
+
+@judges("REJECT-19", NumericDomain(signatures=("oblong",), regimes=("flat",)), heavy=True)
+def check_part_that_does_not_divide_its_block(subject: Subject, problem: Problem) -> None:
+    """One block of three units of keys, computed two units at a time, forward and backward."""
+    q, unit = problem.blocks.q, problem.kv_len // 3
+    whole, part = 3 * unit, 2 * unit
+    names = ("compute", "bkv", "block_kv")
+    sizes = BlockSizes(q, whole, kv_compute=part)
+    other = problem.but(blocks=sizes)
+    where = f"block_kv={whole}, block_kv_compute={part}"
+    found = result_unless_refused(where, names, call_with(subject, other))
+    if found is not None:
+        forward_matches(
+            subject, problem.but(blocks=BlockSizes(q, whole)), found=found, note=f" with {where}"
+        )
+    if not subject.description.offers("backward"):
+        return
+    sizes = BlockSizes(q, unit, q_dkv=q, kv_dkv=whole, kv_dkv_compute=part)
+    other = problem.but(blocks=sizes)
+    where = f"block_kv_dkv={whole}, block_kv_dkv_compute={part}"
+    slopes = result_unless_refused(where, names, partial(_gradients_anew, subject, other))
+    if slopes is not None:
+        note = f" with {where}"
+        gradients_match(
+            subject,
+            problem.but(blocks=replace(sizes, kv_dkv_compute=None)),
+            found=slopes,
+            note=note,
+        )
+
+
+def _gradients_anew(subject: Subject, problem: Problem) -> Gradients:
+    found: Gradients = subject.adapter.prepare(problem).backward(inputs(problem), d_out(problem))
+    np.asarray(found.dk)  # a lazy result is computed here
+    return found

@@ -248,6 +248,24 @@ add(
             hashed=lambda a: hash(a.dense().tobytes()),
         ),
     ),
+    Mutant(
+        "equality-ignores-number-of-keys",
+        "MASK-15",
+        "cache key",
+        mask=wrapped(
+            equal=lambda a, b: (a.expr, a.q_len) == (b.expr, b.q_len),
+            hashed=lambda a: hash((a.expr, a.q_len)),
+        ),
+    ),
+    Mutant(
+        "equality-by-column-sums",
+        "MASK-15",
+        "cache key",
+        mask=wrapped(
+            equal=lambda a, b: a.shape == b.shape and _column_sums(a) == _column_sums(b),
+            hashed=lambda a: hash((a.shape, _column_sums(a))),
+        ),
+    ),
     Mutant("mask-holds-integers", "MASK-16", "wrong type", mask=wrapped(read=as_integers)),
     Mutant("mask-used-up-by-reading", "MASK-17", "hidden state", mask=forgetful),
     Mutant(
@@ -267,3 +285,7 @@ add(
 
 def _no_offset(expr: Expr) -> Expr:
     return replace(expr, offset=0) if isinstance(expr, Causal | Local) else expr
+
+
+def _column_sums(mask: Mask) -> tuple[int, ...]:
+    return tuple(mask.dense().sum(axis=0).tolist())

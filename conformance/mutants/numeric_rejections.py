@@ -12,6 +12,7 @@ from conformance.adapter import Edit, Inputs
 from conformance.adapters.reference_numerics import Numerics
 from conformance.mutants.base import Mutant, add
 from conformance.problem import Problem
+from reference.masks import Dense
 from reference.online import OnlineResult
 
 
@@ -108,6 +109,19 @@ class AnySoftCap(Lenient):
         return inputs
 
 
+def keys_behind_the_last_part_lost(problem: Problem) -> Problem:
+    """A forward block is computed in whole parts only; what is left of its keys is not."""
+    blocks = problem.blocks
+    size, part = blocks.kv, blocks.kv_compute or blocks.kv
+    if size % part == 0:
+        return problem
+    lost = np.arange(problem.kv_len) % size >= size // part * part
+    masks = tuple(Dense(mask.dense() & ~lost) for mask in problem.head_masks)
+    return problem.but(
+        masks=masks[:1] if problem.single_mask else masks, blocks=replace(blocks, kv_compute=None)
+    )
+
+
 def _mutant(name: str, clause: str, stage: type[Numerics], seen_in: str = "") -> Mutant:
     return Mutant(name, clause, "bad input accepted", seen_in, numerics=stage)
 
@@ -122,5 +136,11 @@ add(
     _mutant("any-head-dimension", "REJECT-15", FitsHeadDim),
     Mutant("python-integers-only", "REJECT-16", "good input refused", numerics=PythonIntegersOnly),
     _mutant("any-mask-value", "REJECT-17", AnyMaskValue, "jax 0.12.0.1, tokamax 0.0.17"),
+    Mutant(
+        "keys-behind-the-last-part-lost",
+        "REJECT-19",
+        "bad input accepted",
+        prepare=keys_behind_the_last_part_lost,
+    ),
     _mutant("any-soft-cap", "REJECT-18", AnySoftCap, "jax 0.12.0.1, tokamax 0.0.17"),
 )
