@@ -10,6 +10,7 @@ from conformance.adapter import Description
 from conformance.mask_json import Blocks
 from conformance.numeric_domain import NumericDomain, Runs, Signature, unit, with_options
 from conformance.problem import Problem
+from conformance.strategies import differs
 from reference.masks import Causal, ChunkedCausal, Expr, Full, Local
 
 #: Letters of block patterns that leave no row without a visible key.
@@ -88,7 +89,7 @@ def _masks(
     offered = item.heads > 1 and description.offers("per_head_masks")
     if not offered or choice == "never" or (choice == "any" and draw(st.booleans())):
         return (first,)
-    other = draw(pattern.filter(lambda mask: mask != first))
+    other = draw(pattern.filter(differs(first, item.grid[0] * q, item.grid[1] * kv)))
     rest = draw(
         st.lists(st.sampled_from((first, other)), min_size=item.heads - 2, max_size=item.heads - 2)
     )

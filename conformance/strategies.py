@@ -8,17 +8,18 @@ shards, patterns that are aligned to the blocks and patterns that are not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
 from hypothesis import strategies as st
 
 from conformance.mask_json import PATTERNS, Blocks, Random
 from conformance.problem import BlockSizes, Problem
 from reference.mask_info import Shards
-from reference.masks import And, Causal, ChunkedCausal, Expr, Full, Local, Or
+from reference.masks import And, Causal, ChunkedCausal, Expr, Full, Local, Mask, Or
 
 Choice = Literal["any", "always", "never"]
 #: Letters of `conformance.mask_json.PATTERNS` that are drawn together.
@@ -173,15 +174,25 @@ def _sizes(draw: st.DrawFn, space: Space, flat: bool) -> tuple[int, int, BlockSi
     return q_blocks * block_q, kv_blocks * block_kv, blocks, Shards(1, q_shards, kv_shards)
 
 
+def differs(first: Expr, q_len: int, kv_len: int) -> Callable[[Expr], bool]:
+    """Whether another mask has other values: equal ones that are written differently may be one mask or two."""
+    values = Mask(first, q_len, kv_len).dense()
+    return lambda other: not np.array_equal(Mask(other, q_len, kv_len).dense(), values)
+
+
 @st.composite
 def _head_masks(
-    draw: st.DrawFn, space: Space, heads: int, mask: st.SearchStrategy[Expr]
+    draw: st.DrawFn,
+    space: Space,
+    heads: int,
+    mask: st.SearchStrategy[Expr],
+    shape: tuple[int, int],
 ) -> tuple[Expr, ...]:
     """One mask for all heads, or two that the heads choose from."""
     first = draw(mask)
     if space.per_head == "never" or (space.per_head == "any" and draw(st.booleans())):
         return (first,)
-    other = draw(mask.filter(lambda m: m != first))
+    other = draw(mask.filter(differs(first, *shape)))
     chosen = draw(st.lists(st.sampled_from((first, other)), min_size=heads, max_size=heads))
     if space.per_head == "always":
         chosen[-2:] = [first, other]
@@ -199,9 +210,8 @@ def problems(draw: st.DrawFn, space: Space = Space()) -> Problem:
     heads = draw(st.integers(1 + several, space.heads))
     mask = masks(q_len, kv_len, blocks.q, blocks.kv, space.kinds)
     one_mask = replace(space, per_head="never", head_shards="never") if flat else space
-    chosen = draw(
-        _head_masks(one_mask if heads > 1 else replace(space, per_head="never"), heads, mask)
-    )
+    one_mask_a_head = one_mask if heads > 1 else replace(space, per_head="never")
+    chosen = draw(_head_masks(one_mask_a_head, heads, mask, (q_len, kv_len)))
     head_shards = draw(st.sampled_from(parts(heads, one_mask.head_shards)))
     kv_heads = (
         [k for k in parts(heads, "any") if k % head_shards == 0] if space.grouped else [heads]

@@ -272,3 +272,16 @@ def test_fixed_problems_of_a_domain_belong_to_it() -> None:
                 for _, problem in domain_vectors(check, subject, every_variant=True):
                     assert check.domain.contains(problem)
                     assert acceptable(problem, description, check.domain.kernel)
+
+
+@pytest.mark.parametrize("length", [1, 2, 8])
+def test_heads_with_different_masks_have_different_values(length: int) -> None:
+    space = Space((length,), (length,), blocks=1, per_head="always", q_shards="never")
+
+    @settings(max_examples=50)
+    @given(problems(space))
+    def look(problem: Problem) -> None:
+        values = {mask.dense().tobytes() for mask in problem.head_masks}
+        assert len(values) == len(set(problem.masks)) == 2
+
+    look()

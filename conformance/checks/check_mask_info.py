@@ -385,12 +385,19 @@ def leading_rows(subject: Subject, problem: Problem) -> None:
 
 
 def mixed_shard(problem: Problem) -> bool:
-    """Whether some head shard holds different masks."""
+    """Whether some head shard holds masks that are written differently: an implementation may compare them so."""
     _, of_head = distinct(problem.head_masks)
     return len(mask_rows(of_head, problem.shards.head)) == problem.heads != problem.shards.head
 
 
-@judges("HEADS-1", Domain(several_masks="always", layout="grid", where=mixed_shard))
+def surely_mixed_shard(problem: Problem) -> bool:
+    """Whether some head shard holds masks with different values, which nobody may take for one."""
+    values = [mask.dense().tobytes() for mask in problem.head_masks]
+    of_head = [values.index(value) for value in values]
+    return len(mask_rows(of_head, problem.shards.head)) == problem.heads != problem.shards.head
+
+
+@judges("HEADS-1", Domain(several_masks="always", layout="grid", where=surely_mixed_shard))
 def check_one_row_a_head(subject: Subject, problem: Problem) -> None:
     """Different masks in a head shard: one row a head."""
     leading_rows(subject, problem)
