@@ -27,6 +27,12 @@ def _cut(length: int, *ids: int) -> Runs:
     return tuple((i, b - a) for i, a, b in zip(ids, edges[:-1], edges[1:], strict=True))
 
 
+def _two(length: int, later: int, first: int, second: int) -> Runs:
+    """Two segments that meet some tokens behind the middle."""
+    middle = length // 2 + later
+    return ((first, middle), (second, length - middle))
+
+
 #: Not to be told from its successor as a float32.
 LARGE = 2**24
 #: Not to be told from 4 in 8 and in 16 bits.
@@ -39,6 +45,7 @@ SEGMENTS: dict[str, Callable[[int, int], tuple[Runs, Runs]]] = {
     "repeating": lambda q, kv: (_cut(q, 4, FAR, 4, FAR, 4), _cut(kv, 4, FAR, 4, FAR, 4)),
     "padding": lambda q, kv: (_cut(q, 1, 0), _cut(kv, 1, 0)),
     "negative": lambda q, kv: (_cut(q, -7, 5, -3), _cut(kv, -7, 5, -3)),
+    "unlike": lambda q, kv: (_two(q, 0, 7, 3), _two(kv, -5, 7, 3)),
     "disjoint_tail": lambda q, kv: (_cut(q, 1, 2, 8), _cut(kv, 1, 2, 9)),
     "foreign_block": lambda q, kv: (((1, q - q // 2), (8, q // 2)), ((1, kv),)),
 }
