@@ -57,7 +57,8 @@ def _noise(seed: int) -> Callable[[tuple[int, int]], Bool]:
 
 
 #: What a letter of a block pattern looks like inside its block. Corners and edges are where
-#: compilers go wrong; the noise patterns make stored blocks that differ from each other.
+#: compilers go wrong, and entries that no corner or edge tells of (k and l); the noise patterns
+#: make stored blocks that differ from each other.
 PATTERNS: dict[str, Callable[[tuple[int, int]], Bool]] = {
     "0": lambda shape: np.zeros(shape, dtype=np.bool_),
     "2": lambda shape: np.ones(shape, dtype=np.bool_),
@@ -71,6 +72,8 @@ PATTERNS: dict[str, Callable[[tuple[int, int]], Bool]] = {
     "h": lambda shape: _filled(True, (slice(None), -1), shape),
     "i": lambda shape: _filled(True, (-1, slice(None)), shape),
     "j": lambda shape: _filled(True, (0, slice(None)), shape),
+    "k": lambda shape: _filled(False, (shape[0] // 2, shape[1] // 2), shape),
+    "l": lambda shape: _filled(True, (shape[0] // 2, shape[1] // 2), shape),
     "r": _noise(1),
     "s": _noise(2),
     "t": _noise(3),

@@ -245,7 +245,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("segments-sinks", segments=True, sinks=True),
     *(Signature(f"head_dim_{dim}", head_dim=dim) for dim in (64, 96, 128, 192, 256)),
     Signature("dynamic", dynamic=True),
-    Signature("shards-q", grid=(4, 2), shards=Shards(q=2)),
+    Signature("shards-q", grid=(6, 6), shards=Shards(q=2)),
     Signature("shards-head", heads=4, shards=Shards(head=2)),
     Signature("shards-both", grid=(4, 2), heads=4, shards=Shards(head=2, q=2)),
     Signature("shards-segments", grid=(4, 2), segments=True, shards=Shards(q=2)),
@@ -262,6 +262,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("ring2-sinks", sinks=True, ring=2),
     Signature("ring2-bfloat16", dtype="bfloat16", ring=2),
     Signature("ring2-blocks", grid=(4, 4), heads=1, kv_heads=1, ring=2, blocks=_LARGE_BACKWARD),
+    Signature("long", grid=(6, 6), heads=1, kv_heads=1),
 )
 
 

@@ -261,7 +261,12 @@ def domain_vectors(
         sizes = (sizes[0], space.block_kv[1])
     result: list[tuple[Vector | NumericVector, Problem]] = []
     for item, problem in vectors(*sizes, tiny, check.domain.only):
-        for layout, shrink in itertools.product(space.layouts, space.shrink):
+        offered = dict(space.options)
+        if not all(value in offered.get(name, ()) for name, value in item.given):
+            continue
+        problem = problem.but(options=item.given) if item.given else problem
+        layouts = space.layouts[::-1] if check.domain.kernel and item.flat else space.layouts
+        for layout, shrink in itertools.product(layouts, space.shrink):
             varied = problem.but(layout=layout, shrink=shrink)
             fits = acceptable(varied, description, check.domain.kernel)
             if fits and check.domain.contains(varied):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from conformance.mask_json import Blocks, Random
 from conformance.problem import BlockSizes, Problem
@@ -27,12 +28,16 @@ class Vector:
       bug_class: what kind of mistake it finds.
       build: the problem for given block sizes (q, kv) in tokens.
       tiny: only for compiling masks: block sizes are its own.
+      flat: kernels try it in the flat layout first, not in the grid layout.
+      given: values of options, for kernels that have them; others do not try it.
     """
 
     name: str
     bug_class: str
     build: Build
     tiny: bool = False
+    flat: bool = False
+    given: tuple[tuple[str, Any], ...] = ()
 
 
 def _pattern(
@@ -143,6 +148,13 @@ def _many_stored(count: int) -> Build:
     return build
 
 
+def _long_rows(q: int, kv: int) -> Problem:
+    """Two masks with a row and a column of five blocks: more than some kernels work on in one step."""
+    first = Blocks(("22222", "2a000", "20000", "2r000", "s0000"), q, kv)
+    second = Blocks(("t0000", "s222r", "00020", "000a0", "00020"), q, kv)
+    return Problem(5 * q, 5 * kv, (first, second), BlockSizes(q, kv), heads=2, kv_heads=2)
+
+
 VECTORS: tuple[Vector, ...] = (
     Vector("one-full-block", "single block", _pattern("2")),
     Vector("one-partial-block", "single block", _pattern("a")),
@@ -158,14 +170,21 @@ VECTORS: tuple[Vector, ...] = (
         "aligned-blocks-two-q-shards", "no partial block", _pattern("20", "02", shards=Shards(q=2))
     ),
     Vector("empty-first-q-shard", "empty shard", _pattern("00", "a2", shards=Shards(q=2))),
-    Vector("empty-last-q-shard", "empty shard", _pattern("2a", "00", shards=Shards(q=2))),
+    Vector(
+        "empty-last-q-shard", "empty shard", _pattern("2a", "00", shards=Shards(q=2)), flat=True
+    ),
     Vector("stored-in-one-q-shard", "empty stack", _pattern("r0", "20", shards=Shards(q=2))),
-    Vector("uneven-q-shards", "padding between shards", _pattern("a00", "222", shards=Shards(q=2))),
+    Vector(
+        "uneven-q-shards",
+        "padding between shards",
+        _pattern("a00000", "222222", shards=Shards(q=2)),
+        flat=True,
+    ),
     Vector("empty-middle-row", "empty row of blocks", _pattern("200", "000", "0a2")),
-    Vector("empty-middle-column", "empty column of blocks", _pattern("20a", "b02")),
+    Vector("empty-middle-column", "empty column of blocks", _pattern("20a", "b02"), flat=True),
     Vector("corner-entries", "block edges", _pattern("de", "gc")),
     Vector("corner-holes", "block edges", _pattern("bc", "fb")),
-    Vector("tail-after-last-block", "wrap-around", _pattern("0a0", "200")),
+    Vector("tail-after-last-block", "wrap-around", _pattern("0a0", "200"), flat=True),
     Vector("stored-tail", "wrap-around", _pattern("a0r", "020")),
     Vector("many-stored-blocks", "deduplication", _pattern("rst", "tsr", "rrs")),
     Vector("almost-equal-blocks", "deduplication", _pattern("bc", "cb")),
@@ -177,7 +196,7 @@ VECTORS: tuple[Vector, ...] = (
         "causal-far-negative", "rows that see nothing", _square(3, lambda b: Causal(-2 * b + 1))
     ),
     Vector("causal-positive-offset", "offset", _square(3, lambda b: Causal(b // 2 + 1))),
-    Vector("sliding-window", "window edges", _square(4, lambda b: Local(b, 0))),
+    Vector("sliding-window", "window edges", _square(4, lambda b: Local(b, 0)), flat=True),
     Vector("window-one-short", "window edges", _square(4, lambda b: Local(b - 1, 0))),
     Vector("unlimited-window", "window without limits", _square(2, lambda b: Local(None, None))),
     Vector("right-window", "window edges", _square(3, lambda b: Local(None, b))),
@@ -191,11 +210,19 @@ VECTORS: tuple[Vector, ...] = (
     Vector("masks-of-head-shards", "several masks", _of_head_shards(Causal(), Full())),
     Vector("grouped-heads", "head map", _pattern("a0", "2a", heads=6, kv_heads=2)),
     Vector("dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)),
-    Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "000", dynamic=True)),
     Vector("large-blocks", "one entry in many", _few_entries(False), tiny=True),
     Vector("dynamic-large-blocks", "one entry in many", _few_entries(True), tiny=True),
     Vector("dynamic-129-q-blocks", "downcast boundary", _run_time(129, 1), tiny=True),
     Vector("dynamic-129-kv-blocks", "downcast boundary", _run_time(1, 129), tiny=True),
+    Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "0r0", dynamic=True)),
+    Vector("inner-entries", "labels from corners or edges", _pattern("k2", "0l")),
+    Vector("long-rows", "rows of several steps", _long_rows),
+    Vector(
+        "long-rows-split",
+        "rows of several steps",
+        _long_rows,
+        given=(("use_fused_bwd_kernel", False),),
+    ),
     Vector("data-127", "downcast boundary", _long_row(128), tiny=True),
     Vector("data-128", "downcast boundary", _long_row(129), tiny=True),
     Vector("stored-127", "downcast boundary", _many_stored(128), tiny=True),

@@ -37,7 +37,7 @@ from reference.error_budget_backward import difference_budget
 from reference.masks import Bool
 
 GROUP = "numerics-backward"
-ALONE = ("plain", "oblong")
+ALONE = ("plain", "oblong", "long")
 PLAIN = NumericDomain(signatures=ALONE, group=GROUP)
 
 
@@ -166,7 +166,7 @@ def other_blocks(problem: Problem) -> list[BlockSizes]:
 
 @judges(
     "BWD-12",
-    NumericDomain(signatures=("plain",), regimes=("rising",), group=GROUP),
+    NumericDomain(signatures=("long",), regimes=("rising",), group=GROUP),
     heavy=True,
 )
 def check_block_sizes_of_directions(subject: Subject, problem: Problem) -> None:

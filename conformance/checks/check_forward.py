@@ -29,7 +29,7 @@ from reference.masks import Causal
 from reference.outputs import unwritten
 from reference.sharding import Shard
 
-ALONE = ("plain", "oblong")
+ALONE = ("plain", "oblong", "long")
 PLAIN = NumericDomain(signatures=ALONE)
 
 

@@ -36,7 +36,7 @@ def other_blocks(problem: Problem) -> Iterator[tuple[str, Problem]]:
             yield f"{name}, block_kv_compute={kv}" if split else name, problem.but(blocks=sizes)
 
 
-@judges("FWD-12", NumericDomain(signatures=("plain",), regimes=("rising", "falling")), heavy=True)
+@judges("FWD-12", NumericDomain(signatures=("long",), regimes=("rising", "falling")), heavy=True)
 def check_block_sizes_do_not_matter(subject: Subject, problem: Problem) -> None:
     """Every block size that fits, with blocks whole and in parts."""
     for name, other in other_blocks(problem):

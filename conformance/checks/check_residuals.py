@@ -21,7 +21,7 @@ from conformance.subject import Subject
 from reference.masks import And, Bool
 
 GROUP = "numerics-residuals"
-PLAIN = NumericDomain(signatures=("plain",), group=GROUP)
+PLAIN = NumericDomain(signatures=("plain", "long"), group=GROUP)
 ANY_TYPE = NumericDomain(
     allows=frozenset({"bfloat16", "soft_cap", "sinks"}),
     signatures=("plain", "bfloat16", "cap", "sinks"),
@@ -62,7 +62,8 @@ def check_max_logits(subject: Subject, problem: Problem) -> None:
 @judges(
     "RES-4",
     NumericDomain(
-        allows=frozenset({"options"}), signatures=("plain",), regimes=("rising", "falling", "signed"), group=GROUP
+        allows=frozenset({"options"}), signatures=("plain", "long"), regimes=("rising", "falling", "signed"),
+        group=GROUP,
     ),
     heavy=True,
 )  # fmt: skip

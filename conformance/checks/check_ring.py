@@ -24,7 +24,7 @@ from conformance.judge import judges, result_unless_refused
 from conformance.numeric_domain import MODERATE, NumericDomain
 from conformance.problem import Problem
 from conformance.regimes import inputs, seeing_rows, visible
-from conformance.subject import Subject
+from conformance.subject import Crash, Subject
 from reference.masks import Bool, Dense
 
 GROUP = "numerics-ring"
@@ -187,7 +187,15 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
     heavy=True,
 )  # fmt: skip
 def check_ring_gradients(subject: Subject, problem: Problem) -> None:
-    """All gradients, with every feature that the ring has."""
+    """All gradients, with every feature that the ring has; with sinks also of a loss on logsumexp, or it is refused."""
+    if problem.sinks is not None and subject.description.offers("residuals:cotangent"):
+        try:
+            subject.backward(problem, with_lse=True)
+        except Crash:
+            pass
+        else:
+            gradients_match(subject, problem, with_lse=True, note=" with a loss on logsumexp")
+            return
     gradients_match(subject, problem)
 
 

@@ -57,7 +57,8 @@ class Mutant:
       kill_rate: of a mistake within a small factor of what rounding does: the recorded share of seeds with
         which it is noticed in the quick profile; None for all other mistakes, which always are.
       edits: changes of the sources of `pallas_impl`, which then is the implementation instead of the reference.
-      vector: of a mutant with `edits`: name of a fixed problem that shows the mistake.
+      vector, options: of a mutant with `edits`: name of a fixed problem that shows the mistake, and options that it is
+        repeated for.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Mutant:
     kill_rate: float | None = None
     edits: tuple[SourceEdit, ...] = ()
     vector: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def kind(self) -> str:

@@ -6,6 +6,8 @@ that authors of kernels make in index maps, scratch memory, branches and word fo
 
 from __future__ import annotations
 
+from typing import Any
+
 from conformance.mutants.base import Mutant, SourceEdit
 
 #: Every kernel mutant's name begins like this.
@@ -29,22 +31,23 @@ def kernel_mutant(
     vector: str,
     *edits: SourceEdit,
     seen_in: str = "",
-    quality: bool = False,
+    options: tuple[tuple[str, Any], ...] = (),
 ) -> Mutant:
     """A mutant of `pallas_impl`.
 
     Args:
       name: without `PREFIX`.
-      clause, bug_class, seen_in, quality: as in `Mutant`.
+      clause, bug_class, seen_in: as in `Mutant`.
       vector: name of a fixed problem that shows the mistake.
       edits: of the sources.
+      options: of the problem that shows it, if the fixed problem is repeated for all options.
     """
     return Mutant(
         PREFIX + name,
         clause,
         bug_class,
         seen_in,
-        quality=quality,
         edits=edits,
         vector=vector,
+        options=options,
     )

@@ -12,10 +12,76 @@ _Q_INDEX = """head, column = w.block(s)
             return head, column, 0"""
 _STATS_INDEX = """head, column = w.block(s)
             return head, 0, column"""
-_FINISH_FIRST = "pl.when(running.step.last)(body.finish)\n    "
-_RUN = "run_step(body, running.step, shape.slots, shape.block_{}, body.finish)"
+_STORE_FIRST = "run_step(body, running.step._replace(last=running.step.first),"
 
 add(
+    # The dq kernel.
+    kernel_mutant(
+        "dq-kv-by-row",
+        "SCHED-1",
+        "index map",
+        "long-rows-split",
+        *in_module("backward_dq", (_KV_INDEX, "return w.block(s)[0] // group, w.row, 0")),
+    ),
+    kernel_mutant(
+        "dq-kv-heads-interleaved",
+        "NUM-4",
+        "head map",
+        "mixed-b",
+        *in_module(
+            "backward_dq", ("return head // group, column, 0", "return head % kv_heads, column, 0")
+        ),
+    ),
+    kernel_mutant(
+        "dq-label-1-unmasked",
+        "BWD-11",
+        "branch",
+        "long-signed",
+        *in_module("backward_dq", ("q_axis=0, partial=partial)", "q_axis=0, partial=False)")),
+        options=(("use_fused_bwd_kernel", False),),
+    ),
+    kernel_mutant(
+        "dq-label-2-masked",
+        "NUM-4",
+        "branch",
+        "mixed-b",
+        *in_module("backward_dq", ("q_axis=0, partial=partial)", "q_axis=0, partial=True)")),
+    ),
+    kernel_mutant(
+        "dq-not-cleared",
+        "OUT-1",
+        "initialisation",
+        "long-rows-split",
+        *in_module("backward_dq", ('        r["acc"][...] = jnp.zeros_like(r["acc"])\n', "")),
+    ),
+    kernel_mutant(
+        "dq-cleared-for-first-head-only",
+        "OUT-1",
+        "initialisation",
+        "long-rows-split",
+        *in_module(
+            "backward_dq",
+            (
+                '        r["acc"][...] = jnp.zeros_like(r["acc"])\n',
+                "        first = self.running.head == 0\n"
+                '        r["acc"][...] = jnp.where(first, 0.0, r["acc"][...])\n',
+            ),
+        ),
+    ),
+    kernel_mutant(
+        "dq-written-at-the-first-step",
+        "OUT-2",
+        "order",
+        "long-rows-split",
+        *in_module("backward_dq", ("run_step(body, running.step,", _STORE_FIRST)),
+    ),
+    kernel_mutant(
+        "dq-lacks-slope-of-cap",
+        "NUM-4",
+        "soft cap",
+        "mixed-b",
+        *in_module("backward_dq", (_SLOPE, "")),
+    ),
     # The dkv kernel.
     kernel_mutant(
         "dkv-q-by-row",
@@ -23,13 +89,6 @@ add(
         "index map",
         "causal",
         *in_module("backward_dkv", (_Q_INDEX, "return w.block(s)[0], w.row, 0")),
-    ),
-    kernel_mutant(
-        "dkv-statistics-by-row",
-        "BWD-4",
-        "index map",
-        "plain-causal-signed",
-        *in_module("backward_dkv", (_STATS_INDEX, "return w.block(s)[0], 0, w.row")),
     ),
     kernel_mutant(
         "dkv-label-1-unmasked",
@@ -44,6 +103,13 @@ add(
         "branch",
         "plain-empty-column",
         *in_module("backward_dkv", ("partial=partial,", "partial=True,")),
+    ),
+    kernel_mutant(
+        "dkv-mask-of-first-part",
+        "BWD-12",
+        "keys in parts",
+        "long-rising",
+        *in_module("backward_dkv", ("rows=part,", "rows=slice(0, self.shape.compute),")),
     ),
     kernel_mutant(
         "dkv-mask-not-transposed",
@@ -89,17 +155,11 @@ add(
         ),
     ),
     kernel_mutant(
-        "dkv-written-before-the-last-block",
-        "BWD-4",
+        "dkv-written-at-the-first-step",
+        "OUT-2",
         "order",
-        "plain-causal-signed",
-        *in_module(
-            "backward_dkv",
-            (
-                _RUN.format("q"),
-                _FINISH_FIRST + _RUN.format("q").replace("body.finish", "lambda: None"),
-            ),
-        ),
+        "long-rows",
+        *in_module("backward_dkv", ("run_step(body, running.step,", _STORE_FIRST)),
     ),
     kernel_mutant(
         "dkv-lacks-slope-of-cap",

@@ -89,7 +89,7 @@ add(
         "fwd-mask-of-first-part",
         "FWD-12",
         "keys in parts",
-        "plain-falling",
+        "long-falling",
         *in_module("forward", ("columns=part,", "columns=slice(0, self.shape.compute),")),
     ),
     kernel_mutant(
@@ -161,20 +161,46 @@ add(
         ),
     ),
     kernel_mutant(
-        "fwd-written-before-the-last-block",
-        "FWD-1",
+        "fwd-written-at-the-first-step",
+        "OUT-2",
         "order",
-        "plain-causal",
+        "long-rows",
         *in_module(
             "forward",
             (
-                "run_step(body, step, shape.slots, shape.block_kv, finish)",
-                "pl.when(step.last)(finish)\n"
-                "    run_step(body, step, shape.slots, shape.block_kv, lambda: None)",
+                "step, finish = running.step,",
+                "step, finish = running.step._replace(last=running.step.first),",
             ),
         ),
     ),
     # Online softmax.
+    kernel_mutant(
+        "fwd-sums-not-rescaled",
+        "FWD-1",
+        "rescaling",
+        "long-rising",
+        *in_module("forward", ('lg.widen(alpha, total.shape[1]) * r["acc"][...]', 'r["acc"][...]')),
+    ),
+    kernel_mutant(
+        "fwd-weight-not-rescaled",
+        "FWD-1",
+        "rescaling",
+        "long-rising",
+        *in_module("forward", ('alpha * r["l"][...]', 'r["l"][...]')),
+    ),
+    kernel_mutant(
+        "fwd-maximum-of-one-step",
+        "FWD-23",
+        "running maximum",
+        "huge",
+        *in_module(
+            "forward",
+            (
+                "m_next = jnp.maximum(m_prev, _row_max(tiles))",
+                "m_next = jnp.broadcast_to(_row_max(tiles), m_prev.shape)",
+            ),
+        ),
+    ),
     kernel_mutant(
         "fwd-maximum-from-zero",
         "FWD-1",
@@ -207,13 +233,6 @@ add(
         *in_module("forward", ("inverse = inverse if scale is None else inverse * scale", "")),
     ),
     kernel_mutant(
-        "sink-not-in-base-2",
-        "FWD-9",
-        "sinks",
-        "sinks",
-        *in_module("forward", (_SINK_TERM, _SINK_TERM.replace(" * LOG2E", ""))),
-    ),
-    kernel_mutant(
         "logsumexp-in-base-2",
         "RES-4",
         "units",
@@ -224,16 +243,6 @@ add(
                 "log = (peak + jnp.log2(jnp.maximum(total, 0.5))) * LN2",
                 "log = peak + jnp.log2(jnp.maximum(total, 0.5))",
             ),
-        ),
-    ),
-    kernel_mutant(
-        "max-logits-in-base-2",
-        "RES-3",
-        "units",
-        "plain-causal-signed",
-        *in_module(
-            "forward",
-            ("jnp.where(total > 0.0, m * LN2, -jnp.inf)", "jnp.where(total > 0.0, m, -jnp.inf)"),
         ),
     ),
     kernel_mutant(

@@ -38,16 +38,6 @@ add(
         ),
     ),
     kernel_mutant(
-        "ring-positions-of-all-shards",
-        "RING-3",
-        "positions",
-        "ring-causal",
-        *in_module(
-            "ring_steps",
-            ("kv_starts=_shard_of(mask.kv_starts, shard, size, 0)", "kv_starts=mask.kv_starts"),
-        ),
-    ),
-    kernel_mutant(
         "ring-last-shard-left-out",
         "RING-2",
         "loop",
@@ -70,6 +60,15 @@ add(
         "rescaling",
         "ring-rising",
         *in_module("ring_steps", ("total = a.total * scale_a[..., None] +", "total = a.total +")),
+    ),
+    kernel_mutant(
+        "ring-nothing-has-maximum-0",
+        "RING-6",
+        "identity",
+        "ring-window",
+        *in_module(
+            "ring_steps", ("jnp.full(rows, MAX_FLOOR, jnp.float32)", "jnp.zeros(rows, jnp.float32)")
+        ),
     ),
     kernel_mutant(
         "ring-segments-stay",
@@ -130,5 +129,28 @@ add(
             ),
         ),
     ),
+    kernel_mutant(
+        "ring-slope-of-logsumexp-has-other-sign",
+        "RING-13",
+        "residuals",
+        "ring-sinks",
+        *in_module(
+            "ring_steps",
+            ("delta = delta - cotangent[1].logsumexp", "delta = delta + cotangent[1].logsumexp"),
+        ),
+    ),
     # Several devices.
+    kernel_mutant(
+        "positions-of-first-device",
+        "SHARD-7",
+        "positions",
+        "shards-causal",
+        *in_module(
+            "api",
+            (
+                "q_starts=None if mask.q_starts is None else P(rows)",
+                "q_starts=None if mask.q_starts is None else P()",
+            ),
+        ),
+    ),
 )
