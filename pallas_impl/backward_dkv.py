@@ -200,7 +200,7 @@ def dkv(
     if fused:
         dq_like = jax.ShapeDtypeStruct((heads, q_len, dim), jnp.float32)
         call.output("dq", dq_like, (group, q_len, dim), lambda w: (w.head, 0, 0))
-    call.working_set(compute, block_q * slots, pieces=3, products=(dim, v_dim))
+    call.working_set(compute, block_q * slots, pieces=3, products=(dim, v_dim) * slots)
     call.buffer("dk_acc", (block_kv, dim))
     call.buffer("dv_acc", (block_kv, v_dim))
     if slots > 1 and not one_by_one(block_q):

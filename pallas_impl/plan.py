@@ -17,9 +17,8 @@ from pallas_impl.mask_info import MaskInfo, compile_mask
 from pallas_impl.schedule import Grid, Schedule, Storage, build_schedule
 from pallas_impl.tile_mask import KernelPlan, MaskOperands
 
-SLOTS = {128: 4, 256: 2}
+SLOTS = {128: 4, 256: 2, 512: 2}
 """Blocks that a step visits, by their width: found by counting bundles on v5e and v6e."""
-WIDE = 512
 
 
 class AttentionPlan(NamedTuple):
@@ -53,15 +52,12 @@ class Sharding:
     order: tuple[int, ...] | None = None
 
 
-def slots_for(column_block: int, *, whole: bool, transposed: bool) -> int:
+def slots_for(column_block: int, *, whole: bool) -> int:
     """How many blocks of ``column_block`` tokens one step visits, if rows have as many.
 
-    ``whole``: blocks are computed in one piece.  The forward and dq kernels gain from two wide
-    blocks at a time, the dkv kernel, which computes more for each, does not.
+    ``whole``: blocks are computed in one piece.
     """
-    if not whole:
-        return 1
-    return SLOTS.get(column_block, 2 if column_block == WIDE and not transposed else 1)
+    return SLOTS.get(column_block, 1) if whole else 1
 
 
 def _compile(
@@ -219,7 +215,7 @@ def make_plan(
             compiled[blocks] = _reorder(got, blocks, sharding), function
         found = compiled[blocks][0]
         whole = compute == blocks[1]
-        slots = slots_for(blocks[0 if transposed else 1], whole=whole, transposed=transposed)
+        slots = slots_for(blocks[0 if transposed else 1], whole=whole)
         schedule = _schedule(
             found, sharding, transposed=transposed, slots=slots, grid=grid, storage=storage
         )

@@ -32,7 +32,7 @@ def dynamic_schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> 
         "bounds_end": "int32",
     }
     width = found.block_q if direction == "dkv" else found.block_kv
-    slots = min(columns, SLOTS[direction].get(width, 1))
+    slots = min(columns, SLOTS.get(width, 1))
     steps = rows * max(1, -(-columns // slots))
     ours = {"words": steps, "entries": steps * slots, "mask_ids": steps * slots}
 

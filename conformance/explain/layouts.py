@@ -27,7 +27,7 @@ from reference.masks import Bool, Expr, Full
 LAYOUTS = {"grid": "jax", "flat": "tokamax", "runs": "pallas_impl"}
 
 #: Blocks that a step of `pallas_impl` visits, by their width in tokens; 1 where not listed.
-SLOTS = {"fwd": {128: 4, 256: 2, 512: 2}, "dkv": {128: 4, 256: 2}}
+SLOTS = {128: 4, 256: 2, 512: 2}
 #: Above so many bytes `pallas_impl` stores its schedule by rows, if it can.
 TABLE_BYTES = 256 << 10
 
@@ -143,7 +143,7 @@ def schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> list[Sch
         ids = place.T[labels == PARTIAL]
     seen = Compiled(found.expr, labels, ids, found.distinct, found.block_q, found.block_kv)
     turned = direction == "dkv"
-    slots = SLOTS[direction].get(found.block_q if turned else found.block_kv, 1)
+    slots = SLOTS.get(found.block_q if turned else found.block_kv, 1)
     rows = rows_of(labels, slots)
     return [
         _grid(seen, rows, heads, shrunk=False, turned=turned),
