@@ -37,8 +37,8 @@ class BlockSizes:
 
     Raises:
       TypeError: a size is not an integer.
-      ValueError: a size is not a positive multiple of 128 (REJECT-2), a compute block does not divide
-        its block, or the dq sizes contradict ``use_fused_bwd_kernel``.
+      ValueError: a size is not a positive multiple of 128 (REJECT-2), a compute block does not
+        divide its block (REJECT-19), or the dq sizes contradict ``use_fused_bwd_kernel``.
     """
 
     block_q: int = 512
