@@ -65,7 +65,8 @@ def check_empty_rows_are_listed(subject: Subject, problem: Problem) -> None:
     for info, grid, where in lists(subject, problem):
         missing = sorted(set(range(grid.shape[0])) - set(info.active_rows.tolist()))
         if missing:
-            raise Violation(f"list ({where})", "an entry for every row", f"none for rows {missing}")
+            actual = f"none for rows {missing}, which stay unwritten"
+            raise Violation(f"list ({where})", "an entry for every row", actual)
 
 
 @judges("FLAT-5", Domain(layout="flat", several_masks="never", q_shards="always", kv_shards="any"))
