@@ -27,6 +27,8 @@ from conformance.problem import Problem
 QUICK: dict[str, Any] = {}
 if accepts(jax.jit, "compiler_options") and not ON_TPU:
     QUICK = {"compiler_options": {"xla_backend_optimization_level": 0}}
+    if jax.__version_info__ >= (0, 7):  # one thread: every processor has a process of checks
+        QUICK["compiler_options"]["xla_cpu_parallel_codegen_split_count"] = 1
 
 #: Arrays of one call: q, k, v, segment ids (q, kv) or None, sinks or None.
 Arrays = tuple[Any, Any, Any, Any, Any]

@@ -72,7 +72,7 @@ def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "NUM-3",
-    NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling, broad=True),
+    NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling, broad=True, costly=True),
     heavy=True,
 )
 def check_forward_budgets(subject: Subject, problem: Problem) -> None:
@@ -87,7 +87,9 @@ def check_forward_budgets(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "NUM-4",
-    NumericDomain(allows=FEATURES, where=is_telling, broad=True, group="numerics-backward"),
+    NumericDomain(
+        allows=FEATURES, where=is_telling, broad=True, costly=True, group="numerics-backward"
+    ),
     heavy=True,
 )
 def check_gradient_budgets(subject: Subject, problem: Problem) -> None:

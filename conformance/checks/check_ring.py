@@ -55,7 +55,7 @@ def shards_look_different(problem: Problem) -> bool:
     return all(not (parts[a] == parts[b]).all() for a in range(size) for b in range(a))
 
 
-@judges("RING-1", ring(broad=True), heavy=True)
+@judges("RING-1", ring(broad=True, costly=True), heavy=True)
 def check_ring_computes_attention(subject: Subject, problem: Problem) -> None:
     """Rings of every size that there is."""
     forward_matches(subject, problem)
