@@ -132,19 +132,24 @@ def fewer_devices(problem: Problem, description: Description) -> Candidates:
 
 
 def fewer_heads(problem: Problem, description: Description) -> Candidates:
-    """One head, then one head less; one mask for all; fewer key/value heads."""
+    """One head, smaller groups, then one head less; one mask for all; fewer key/value heads."""
     del description
     heads, group = problem.heads, problem.heads // problem.kv_heads
     for mask in dict.fromkeys(problem.masks):
         yield problem.but(masks=(mask,))
-    for chosen in (*((h,) for h in range(heads)), *_all_but_one(heads)):
+    single = ((head,) for head in range(heads))
+    smaller_groups = (
+        tuple(head for head in range(heads) if head % group < members)
+        for members in range(1, group)
+    )
+    for chosen in dict.fromkeys((*single, *smaller_groups, *_all_but_one(heads))):
         if not chosen or len(chosen) == heads:
             continue
         masks = (
             problem.masks if len(problem.masks) == 1 else tuple(problem.masks[h] for h in chosen)
         )
         sinks = None if problem.sinks is None else tuple(problem.sinks[h] for h in chosen)
-        for kv_heads in {1, max(1, len(chosen) // group), len(chosen)}:
+        for kv_heads in sorted({1, max(1, len(chosen) // group), problem.kv_heads, len(chosen)}):
             if len(chosen) % kv_heads == 0:
                 same = len(set(masks)) == 1
                 yield problem.but(

@@ -70,7 +70,7 @@ def test_a_mistake_near_rounding_is_noticed_sometimes(name: str) -> None:
     assert mutant.bug_class == "precision"
     assert mutant.kill_rate is not None
     assert 0 < mutant.kill_rate < 1
-    kills = (kill.kill(mutant, seed, QUICK) for seed in (0, *SEEDS))
+    kills = (kill.kill(mutant, seed, QUICK) for seed in range(20))
     found = next((one for one in kills if one.check), None)
     assert found is not None
     assert is_shown(found, mutant)

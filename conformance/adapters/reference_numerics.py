@@ -214,7 +214,7 @@ class Numerics(RingNumerics):
         del with_residuals  # the residuals are always there
         found, dtype = self.run(inputs), self.problem.dtype
         if self.problem.ring > 1:
-            dq, dk, dv, dsinks = self.ring_backward(inputs, found, d_out)
+            dq, dk, dv, dsinks = self.ring_backward(inputs, found, d_out, d_logsumexp)
         else:
             dq, dk, dv, dsinks = self.sharded_backward(inputs, found, d_out, d_logsumexp)
         return Gradients(dq, dk, dv, dsinks, (dtype, dtype, dtype))

@@ -113,7 +113,11 @@ class RingNumerics:
         return OnlineResult(stored, logsumexp.astype(np.float32), largest.astype(np.float32))
 
     def ring_backward(
-        self, inputs: Inputs, found: OnlineResult, d_out: NDArray[np.float32]
+        self,
+        inputs: Inputs,
+        found: OnlineResult,
+        d_out: NDArray[np.float32],
+        d_logsumexp: NDArray[np.float32] | None = None,
     ) -> tuple[Float, Float, Float, Float | None]:
         """Every pair of device and shard adds to dq of the device and to dk, dv of the shard."""
         size = self.problem.ring
@@ -131,12 +135,13 @@ class RingNumerics:
                     )
                 )
                 q, cotangent = (shard_rows(a, device, size) for a in (inputs.q, d_out))
+                own_loss = None if d_logsumexp is None else shard_rows(d_logsumexp, device, size)
                 k, v = (shard_rows(a, shard, size) for a in (inputs.k, inputs.v))
                 program = self.program(self.shard_problem(seen), "dkv")
                 kernel = self.backward_kernel(
                     program, q, k, v, soft_cap=self.problem.soft_cap, profile=profile
                 )
-                kernel.load(local, cotangent, None)
+                kernel.load(local, cotangent, own_loss)
                 parts = kernel.run_dkv()
                 shard_rows(dk, shard, size)[...] += parts[0]
                 shard_rows(dv, shard, size)[...] += parts[1]
@@ -145,6 +150,6 @@ class RingNumerics:
         if inputs.sinks is not None:
             lse = np.where(found.logsumexp == -np.inf, 0, found.logsumexp)
             share = np.exp(inputs.sinks[:, None] - lse).astype(np.float64)
-            dsinks = sink_gradient(share, row_dots(found.output, d_out, None))
+            dsinks = sink_gradient(share, row_dots(found.output, d_out, d_logsumexp))
         output = Operations(self.profile()).output
         return output(dq), output(dk), output(dv), dsinks

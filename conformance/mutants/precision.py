@@ -113,13 +113,13 @@ def _mutant(
 
 # Rates are shares of the seeds 0…19. Two bits more, and none of these is ever noticed.
 add(
-    _mutant("exponentials-of-16-bits", "NUM-3", coarse_exponentials(16), 0.45),
+    _mutant("exponentials-of-16-bits", "NUM-3", coarse_exponentials(16), 0.2),
     _mutant("exponentials-of-12-bits", "NUM-3", coarse_exponentials(12)),
     _mutant("logits-of-16-bits", "NUM-3", coarse_logits(16)),
     _mutant("weights-in-bfloat16", "NUM-3", computing_with(StoresBfloat16)),
     _mutant("total-in-bfloat16", "NUM-2", _forward(TotalInBfloat16)),
     _mutant("cap-of-12-bits", "NUM-3", _forward(CoarseTanh)),
-    _mutant("backward-probabilities-of-16-bits", "NUM-4", coarse_probabilities(16), 0.3),
+    _mutant("backward-probabilities-of-16-bits", "NUM-4", coarse_probabilities(16), 0.25),
     _mutant("backward-probabilities-of-12-bits", "NUM-4", coarse_probabilities(12)),
     _mutant("logit-gradients-in-bfloat16", "NUM-4", _backward(GradientsInBfloat16)),
 )

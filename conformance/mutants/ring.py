@@ -136,21 +136,29 @@ class LogsumexpOfOneShard(Numerics):
     """The backward pass uses the logsumexp of the device's own shard."""
 
     def ring_backward(
-        self, inputs: Inputs, found: OnlineResult, d_out: NDArray[np.float32]
+        self,
+        inputs: Inputs,
+        found: OnlineResult,
+        d_out: NDArray[np.float32],
+        d_logsumexp: NDArray[np.float32] | None = None,
     ) -> RingGradients:
         parts = [self.ring_part(inputs, device, device) for device in range(self.problem.ring)]
         with np.errstate(divide="ignore"):
             own = np.concatenate([part.maximum + np.log(part.total) for part in parts], axis=1)
-        return super().ring_backward(inputs, replace(found, logsumexp=own), d_out)
+        return super().ring_backward(inputs, replace(found, logsumexp=own), d_out, d_logsumexp)
 
 
 class GradientsMoveOn(Numerics):
     """dk and dv end on the next device."""
 
     def ring_backward(
-        self, inputs: Inputs, found: OnlineResult, d_out: NDArray[np.float32]
+        self,
+        inputs: Inputs,
+        found: OnlineResult,
+        d_out: NDArray[np.float32],
+        d_logsumexp: NDArray[np.float32] | None = None,
     ) -> RingGradients:
-        dq, dk, dv, dsinks = super().ring_backward(inputs, found, d_out)
+        dq, dk, dv, dsinks = super().ring_backward(inputs, found, d_out, d_logsumexp)
         shift = self.problem.kv_len // self.problem.ring
         return dq, np.roll(dk, shift, axis=1), np.roll(dv, shift, axis=1), dsinks
 
