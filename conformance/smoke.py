@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from conformance.adapter import PROFILES, Adapter, Description
+from conformance.foreign.errors import Refused
 from conformance.problem import BlockSizes, Problem
 from conformance.subject import Crash, Subject
 from conformance.violation import Violation
@@ -59,6 +60,10 @@ def smoke(adapter: Adapter, whole: bool = True) -> tuple[Description | None, lis
             steps.append(Step(name))
         except Crash as crash:
             steps.append(Step(name, str(crash), crash.trace))
+            if name == "prepare":
+                break
+        except Refused as refusal:
+            steps.append(Step(name, f"the simplest problem is refused: {refusal}"))
             if name == "prepare":
                 break
         except Violation as wrong:

@@ -19,6 +19,7 @@ from conformance.profiles import PROFILES
 from conformance.search import run_check
 from conformance.subject import Subject
 from conformance.verdict import Outcome
+from tests.command_line import ONE, Run
 
 checks.load_all()
 WORDS = "several heads are not supported yet"
@@ -39,6 +40,19 @@ class RefusesAll(Refuses):
     """Compiles nothing."""
 
     heads = 0
+
+
+class RefusesToCompile(ReferenceAdapter):
+    """Is ready for anything, and compiles nothing."""
+
+    def prepare(self, problem: Problem) -> Any:
+        made: Any = super().prepare(problem)
+
+        def mask_info(direction: str) -> None:
+            raise NotImplementedError(f"{direction}: {WORDS}")
+
+        made.mask_info = mask_info
+        return made
 
 
 class Silent(Refuses):
@@ -97,6 +111,20 @@ def test_bad_input_may_be_refused_for_another_reason() -> None:
 
     with pytest.raises(Violation):
         reject("a length", ("length",), wrong)
+
+
+def test_a_replay_that_is_refused_says_so(home: Path, said: Run) -> None:
+    (home / "refuses.py").write_text(
+        "from tests.test_refusals import RefusesAll, RefusesToCompile\n", encoding="utf-8"
+    )
+    assert said("run", "mine.py:Wrong", "--clause", "LABEL-3", *ONE).code == 1
+    (path,) = (home / "splash-conformance-failures").glob("LABEL-3-*.json")
+    found = said("replay", str(path), "refuses.py:RefusesToCompile")
+    assert found.code == 2
+    assert f"was not tried (fwd: {WORDS}), so check_partial_blocks says" in found.err
+    found = said("smoke", "refuses.py:RefusesAll")
+    assert found.code == 2
+    assert f"the simplest problem is refused: {WORDS}" in found.out + found.err
 
 
 def test_another_process_refuses_as_well(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """``replay``: run one saved problem again."""
     from conformance import replay
     from conformance.adapter import AdapterError
+    from conformance.foreign.errors import NotTried
     from conformance.text import finding_text
 
     try:
@@ -37,7 +38,12 @@ def execute(arguments: argparse.Namespace) -> int:
     reason = replay.not_applicable(finding, subject)
     if reason:
         return fail(f"{arguments.impl!r} {reason}, so {finding.check} says nothing about it")
-    again = replay.run(finding, subject)
+    try:
+        again = replay.run(finding, subject)
+    except NotTried as refusal:
+        return fail(
+            f"{arguments.impl!r} was not tried ({refusal}), so {finding.check} says nothing about it"
+        )
     name = f"{subject.description.name} {subject.description.version}"
     if again is None:
         print(f"{name}: {finding.clause} holds on this problem ({finding.check})")
