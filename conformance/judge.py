@@ -193,7 +193,7 @@ def result_unless_refused[T](where: str, names: tuple[str, ...], call: Callable[
         message = str(error).lower()
         if not any(name.lower() in message for name in names):
             if is_refusal(error):
-                raise Refused(" ".join(str(error).split())) from error
+                raise Refused(error) from error
             text = " ".join(str(error).split())[:200] or "no message"
             raise Violation(where, wanted, f"{type(error).__name__} with {text!r}") from error
         return None

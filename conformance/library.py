@@ -85,9 +85,9 @@ def name_and_version(library: str, version: str) -> tuple[str, str]:
       library: a key of `PACKAGES`.
       version: of the library itself.
     """
-    chosen = package(library)
-    if chosen == PACKAGES[library]:
+    if not is_fork(library):
         return library, version
+    chosen = package(library)
     try:
         own = metadata.version(chosen.split(".", 1)[0])
     except metadata.PackageNotFoundError:

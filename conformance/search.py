@@ -310,8 +310,8 @@ def run_check(
     outcome.refused = dict(Counter(text[:200] for text in search.refused.values()))
     if not search.seen:
         outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
-        for text in outcome.refused:
-            outcome.reason = f"refused: {text}"
+        if outcome.refused:
+            outcome.reason = f"refused: {[*outcome.refused][-1]}"
     if search.not_tried and outcome.status != "violates":
         outcome.status, outcome.reason = "error", search.not_tried
     outcome.seconds = time.perf_counter() - start

@@ -136,7 +136,7 @@ class Subject:
             if isinstance(error, Fatal):
                 self.losses += HANG if isinstance(error, TimedOut) else 1
             if is_refusal(error):
-                raise Refused(" ".join(str(error).split())) from error
+                raise Refused(error) from error
             raise Crash(error, phase) from error
 
     def _cached(self, key: Hashable, phase: str, function: Callable[[], T]) -> T:

@@ -252,7 +252,7 @@ class JaxNumerics(MaskFunctions):
         if edit is not None:
             edited = edit(self._as_grid(infos[0]))
             assert isinstance(edited, GridMaskInfo)
-            infos = [self._as_library(edited), *infos[1:]]
+            infos = [self._as_library(infos[0], edited), *infos[1:]]
             if edited.q_sequence is None:
                 kwargs["mask_function"] = None
         padded = edit is None and not uninitialised
@@ -301,8 +301,8 @@ class JaxNumerics(MaskFunctions):
             computed_mask=None,
         )
 
-    def _as_library(self, info: GridMaskInfo) -> Any:
-        return info_lib.MaskInfo(
+    def _as_library(self, before: Any, info: GridMaskInfo) -> Any:
+        return before._replace(
             data_next=info.data_next,
             mask_next=info.mask_next,
             block_mask=info.block_mask,

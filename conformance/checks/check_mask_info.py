@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -384,17 +384,20 @@ def leading_rows(subject: Subject, problem: Problem) -> None:
             expect(f"leading axis of data_next ({direction})", rows, info.data_next.shape[0])
 
 
+def has_mixed_shard(problem: Problem, of_head: Sequence[int]) -> bool:
+    """Whether some head shard holds different masks, given which one every head has."""
+    return len(mask_rows(of_head, problem.shards.head)) == problem.heads != problem.shards.head
+
+
 def mixed_shard(problem: Problem) -> bool:
     """Whether some head shard holds masks that are written differently: an implementation may compare them so."""
-    _, of_head = distinct(problem.head_masks)
-    return len(mask_rows(of_head, problem.shards.head)) == problem.heads != problem.shards.head
+    return has_mixed_shard(problem, distinct(problem.head_masks)[1])
 
 
 def surely_mixed_shard(problem: Problem) -> bool:
     """Whether some head shard holds masks with different values, which nobody may take for one."""
     values = [mask.dense().tobytes() for mask in problem.head_masks]
-    of_head = [values.index(value) for value in values]
-    return len(mask_rows(of_head, problem.shards.head)) == problem.heads != problem.shards.head
+    return has_mixed_shard(problem, [values.index(value) for value in values])
 
 
 @judges("HEADS-1", Domain(several_masks="always", layout="grid", where=surely_mixed_shard))

@@ -76,4 +76,11 @@ class NotTried(Exception):
 
 
 class Refused(NotTried):
-    """The implementation does not offer what was asked for, and says so: no verdict about it."""
+    """The implementation does not offer what was asked for, and says so: no verdict about it.
+
+    Args:
+      error: what it raised; its text in one line is the message.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(" ".join(str(error).split()))
