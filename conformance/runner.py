@@ -28,6 +28,7 @@ from conformance.shards import part_of, selected
 from conformance.terminal import interactive
 from conformance.trail import Trail
 from conformance.verdict import Outcome
+from conformance.workers import SETTINGS, inherited
 
 #: Environment variable of Hypothesis: a folder for its caches.
 STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
@@ -193,6 +194,7 @@ def execute(
     own = part_of(selected(run.clauses), PROFILES[run.profile], run.shard)
     with (
         _folder() as folder,
+        inherited(SETTINGS),
         Progress(*columns, console=console, transient=True, disable=hidden) as progress,
     ):
         collector = Collector(run, progress, journal, Trail(folder))
@@ -218,16 +220,12 @@ def execute(
 @contextmanager
 def _folder() -> Iterator[Path]:
     """A temporary folder of the run, in which its processes make theirs: not all live to remove them."""
-    with tempfile.TemporaryDirectory(prefix="splash-conformance-") as name:
-        os.environ[FOLDER] = name
-        # Where Hypothesis keeps what it would otherwise leave in the current folder.
-        own = os.environ.setdefault(STORAGE, name) == name
-        try:
-            yield Path(name)
-        finally:
-            del os.environ[FOLDER]
-            if own:
-                del os.environ[STORAGE]
+    with (
+        tempfile.TemporaryDirectory(prefix="splash-conformance-") as name,
+        # STORAGE: where Hypothesis keeps what it would otherwise leave in the current folder.
+        inherited({FOLDER: name, STORAGE: name}),
+    ):
+        yield Path(name)
 
 
 def _through_pytest(arguments: list[str], collector: Collector) -> int:

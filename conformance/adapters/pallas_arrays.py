@@ -30,6 +30,9 @@ if accepts(jax.jit, "compiler_options") and not ON_TPU:
     if jax.__version_info__ >= (0, 7):  # one thread: every processor has a process of checks
         QUICK["compiler_options"]["xla_cpu_parallel_codegen_split_count"] = 1
 
+#: So many mask blocks are handed to a kernel at least.
+STACK = 4
+
 #: Arrays of one call: q, k, v, segment ids (q, kv) or None, sinks or None.
 Arrays = tuple[Any, Any, Any, Any, Any]
 
@@ -276,11 +279,11 @@ def shared_function(function: Any, library: str, problem: Problem) -> Any:
 
 
 def padded_stack(stack: Any, filler: Any) -> Any:
-    """A stack of mask blocks with blocks that no entry names at its end, up to a power of two.
+    """A stack of mask blocks with blocks that no entry names at its end, up to a power of two, at least `STACK`.
 
     Fewer different shapes are compiled this way; what the kernel is told to read does not change.
     """
     if stack is None:
         return None
-    missing = (1 << (len(stack) - 1).bit_length()) - len(stack)
+    missing = max(STACK, 1 << (len(stack) - 1).bit_length()) - len(stack)
     return np.concatenate([stack, np.full((missing, *stack.shape[1:]), filler, stack.dtype)])
