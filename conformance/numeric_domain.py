@@ -93,6 +93,7 @@ class Signature:
       shards: devices along heads and queries.
       dynamic: the values of the mask are known only at run time.
       head_dim: None for the smallest that the implementation can run.
+      many: so many blocks that only domains which name the signature have it, and only in fixed problems.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Signature:
     dynamic: bool = False
     head_dim: int | None = None
     dims: tuple[int, int] | None = None
+    many: bool = False
 
     @property
     def traits(self) -> frozenset[str]:
@@ -263,7 +265,12 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("ring2-bfloat16", dtype="bfloat16", ring=2),
     Signature("ring2-blocks", grid=(4, 4), heads=1, kv_heads=1, ring=2, blocks=_LARGE_BACKWARD),
     Signature("long", grid=(6, 6), heads=1, kv_heads=1),
+    # More blocks than int8 can count.
+    Signature("many-kv", grid=(1, 130), heads=1, kv_heads=1, many=True),
+    Signature("many-q", grid=(130, 1), heads=1, kv_heads=1, many=True),
 )
+#: Signatures of problems with more blocks along an axis, and more stored blocks, than int8 can count.
+MANY = ("many-kv", "many-q")
 
 
 def signature(name: str) -> Signature:
@@ -327,7 +334,7 @@ class NumericDomain:
             item
             for item in SIGNATURES
             if self.needs - varying <= item.traits <= self.needs | self.allows
-            and (self.signatures is None or item.name in self.signatures)
+            and (item.name in self.signatures if self.signatures else not item.many)
             and item.fits(description)
         ]
 
@@ -350,7 +357,7 @@ class NumericDomain:
         """Problems of the domain that the implementation can be given."""
         from conformance.numeric_strategies import numeric_problems
 
-        pool = self.pool(description)
+        pool = [item for item in self.pool(description) if not item.many]
         if not pool or not self.possible(description):
             return st.nothing()
         return numeric_problems(self, description, pool).filter(self.contains)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.adapter import Description
-from conformance.mask_json import Blocks
+from conformance.mask_json import Blocks, Random
 from conformance.numeric_domain import NumericDomain, signature, unit, with_options
 from conformance.numeric_strategies import SEGMENTS, simple_masks
 from conformance.problem import Problem
@@ -28,7 +28,7 @@ class NumericVector:
       name: for reports and expectation files.
       bug_class: what kind of mistake it finds.
       signature: name of a signature.
-      masks: a name of `simple_masks`, or rows of block letters separated by spaces; one for all heads or one a head.
+      masks: a name of `simple_masks`, ``noise`` (every pair at random), or rows of block letters separated by spaces; one for all heads or one a head.
       regime, seed: of the arrays.
       segments: name of a pattern of `SEGMENTS` ("" for none).
       sinks: one a head; None for none.
@@ -53,7 +53,7 @@ class NumericVector:
     def build(self, description: Description) -> Problem:
         """The problem for an implementation."""
         item, (q, kv) = signature(self.signature), unit(description)
-        simple = simple_masks(q, kv)
+        simple = simple_masks(q, kv) | {"noise": Random(0.8, seed=7)}
         masks: list[Expr] = [
             simple[text] if text in simple else Blocks(tuple(text.split()), q, kv)
             for text in self.masks
@@ -102,6 +102,8 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("huge-stored", "exponential overflows", "plain", "r2 at", regime="huge", passes="f"),
     _v("sentinel", "logits below a stand-in for hidden pairs", "plain", "causal", regime="sentinel"),
     _v("float-edge", "logits below a stand-in for hidden pairs", "long", "causal", regime="float_edge", options="f"),
+    _v("many-kv-blocks", "an index of a block in 8 bits", "many-kv", "noise", regime="flat", passes="fb"),
+    _v("many-q-blocks", "an index of a block in 8 bits", "many-q", "noise", regime="flat", passes="fb"),
     # Rows that see nothing.
     _v("empty-rows", "rows that see nothing", "plain", "i2 ja", regime="leading", passes="fr"),
     _v("late-causal", "rows that see nothing", "plain", "late_causal", passes="f"),
@@ -200,6 +202,8 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("ring-sinks", "sink at every step", "ring2-sinks", "causal", sinks=(0.5, 3.0)),
     _v("ring-bfloat16", "sums of low precision", "ring2-bfloat16", "causal"),
     _v("ring-blocks-large", "other block sizes backward", "ring2-blocks", "causal"),
+    _v("ring-partial-backward", "arrays of another direction", "ring2-blocks", "2202 2220 2202 2220", passes="b",
+       given=(("use_base2_exp", False),)),
 )  # fmt: skip
 
 

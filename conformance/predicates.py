@@ -103,6 +103,16 @@ def no_partial_block(problem: Problem) -> bool:
 
 
 @predicate
+def partial_blocks_backward_only(problem: Problem) -> bool:
+    """No block of the forward kernel is partial in any head, but one of the kernel for dk and dv is."""
+    forward, backward = (
+        any((labels(m, *problem.blocks.of(d)) == 1).any() for m in set(problem.head_masks))
+        for d in ("fwd", "dkv")
+    )
+    return backward and not forward
+
+
+@predicate
 def unlimited_window(problem: Problem) -> bool:
     """Some mask contains a local mask without a limit on either side."""
 

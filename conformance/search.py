@@ -20,6 +20,7 @@ from conformance.domain import acceptable
 from conformance.expectation import Deviation, avoidable, mark
 from conformance.foreign.errors import NotTried, Refused
 from conformance.judge import Check, Measure, Violation
+from conformance.memory_maps import ROOM
 from conformance.numeric_domain import NumericDomain
 from conformance.numeric_vectors import NumericVector, numeric_vectors
 from conformance.pictures import block_map
@@ -134,6 +135,7 @@ class Search:
         if problem.key not in self.seen:
             if self.subject.losses >= self.losses:
                 return None
+            ROOM.make()
             if self.trail is not None:
                 self.trail.note(self.check.name, problem, vector)
             try:

@@ -139,6 +139,16 @@ def _few_entries(dynamic: bool) -> Build:
     return build
 
 
+def _late_differences(block_q: int, block_kv: int) -> Build:
+    """Blocks that differ in their last entry and in one of the middle only, on both sides of the diagonal."""
+
+    def build(q: int, kv: int) -> Problem:
+        sizes = BlockSizes(block_q, block_kv)
+        return Problem(2 * block_q, 2 * block_kv, (Blocks(("el", "kc"), block_q, block_kv),), sizes)
+
+    return build
+
+
 def _many_stored(count: int) -> Build:
     """``count`` different partial blocks, so that mask_next reaches the end of a type."""
 
@@ -212,6 +222,8 @@ VECTORS: tuple[Vector, ...] = (
     Vector("dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)),
     Vector("large-blocks", "one entry in many", _few_entries(False), tiny=True),
     Vector("dynamic-large-blocks", "one entry in many", _few_entries(True), tiny=True),
+    Vector("late-columns", "deduplication", _late_differences(2, 256), tiny=True),
+    Vector("late-rows", "deduplication", _late_differences(256, 2), tiny=True),
     Vector("dynamic-129-q-blocks", "downcast boundary", _run_time(129, 1), tiny=True),
     Vector("dynamic-129-kv-blocks", "downcast boundary", _run_time(1, 129), tiny=True),
     Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "0r0", dynamic=True)),

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 
 from conformance import cli, constants
+from conformance.memory_maps import ROOM
 from conformance.profiles import PROFILES, Profile
 from tests.command_line import ADAPTERS, Run, Said
 
@@ -37,6 +38,13 @@ def same_constants() -> Iterator[None]:
     """What is imported by other tests changes no examples."""
     with constants.only_of():
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room() -> Iterator[None]:
+    """The programs of many tests do not use up the memory maps of a process."""
+    yield
+    ROOM.make(every=1)
 
 
 @pytest.fixture

@@ -295,6 +295,14 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
         [pattern("20", "22", ring=2)],
         [pattern("20", "22"), pattern("2b", "c2", ring=2)],
     ),
+    "partial_blocks_backward_only": (
+        [pattern("20", "02").but(blocks=BlockSizes(2, 2, q_dkv=4, kv_dkv=2))],
+        [
+            pattern("20", "02"),
+            pattern("a0", "02").but(blocks=BlockSizes(2, 2, q_dkv=4, kv_dkv=2)),
+            pattern("22", "22").but(blocks=BlockSizes(2, 2, q_dkv=4, kv_dkv=2)),
+        ],
+    ),
     "ring_q_block_unseeing": (
         [pattern("22", "02", "22", "22", ring=2)],
         [pattern("22", "02", "22", "22"), pattern("20", "02", ring=2), pattern("22", "22", ring=2)],

@@ -27,7 +27,7 @@ from conformance.compare import (
 )
 from conformance.foreign.errors import Refused
 from conformance.judge import Violation, expect, judges
-from conformance.numeric_domain import NumericDomain
+from conformance.numeric_domain import MANY, NumericDomain
 from conformance.problem import BlockSizes, Problem
 from conformance.regimes import Cotangent, bell, d_out, inputs, rounded, seeing_rows, visible
 from conformance.subject import Crash, Subject
@@ -39,6 +39,7 @@ from reference.masks import Bool
 GROUP = "numerics-backward"
 ALONE = ("plain", "oblong", "long")
 PLAIN = NumericDomain(signatures=ALONE, group=GROUP)
+PLAIN_OR_MANY = NumericDomain(signatures=(*ALONE, *MANY), group=GROUP)
 
 
 def with_trait(*traits: str, **more: Any) -> NumericDomain:
@@ -46,7 +47,7 @@ def with_trait(*traits: str, **more: Any) -> NumericDomain:
     return NumericDomain(needs=frozenset(traits), group=GROUP, **more)
 
 
-@judges("BWD-1", PLAIN, heavy=True)
+@judges("BWD-1", PLAIN_OR_MANY, heavy=True)
 def check_dv(subject: Subject, problem: Problem) -> None:
     """dv of plain attention."""
     gradients_match(subject, problem, ("dv",))
@@ -67,13 +68,13 @@ def check_logit_gradients(subject: Subject, problem: Problem) -> None:
     gradients_match(subject, problem, ("dk",))
 
 
-@judges("BWD-3", PLAIN, heavy=True)
+@judges("BWD-3", PLAIN_OR_MANY, heavy=True)
 def check_dq(subject: Subject, problem: Problem) -> None:
     """dq of plain attention."""
     gradients_match(subject, problem, ("dq",))
 
 
-@judges("BWD-4", PLAIN, heavy=True)
+@judges("BWD-4", PLAIN_OR_MANY, heavy=True)
 def check_dk(subject: Subject, problem: Problem) -> None:
     """dk of plain attention."""
     gradients_match(subject, problem, ("dk",))

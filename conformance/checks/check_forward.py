@@ -20,7 +20,7 @@ from conformance.compare import (
     shift_equivalent,
 )
 from conformance.judge import Violation, expect, judges, result_unless_refused
-from conformance.numeric_domain import NumericDomain
+from conformance.numeric_domain import MANY, NumericDomain
 from conformance.problem import Problem
 from conformance.regimes import inputs, rounded, seeing_rows
 from conformance.subject import Subject
@@ -38,7 +38,7 @@ def with_trait(*traits: str, **more: Any) -> NumericDomain:
     return NumericDomain(needs=frozenset(traits), **more)
 
 
-@judges("FWD-1", PLAIN, heavy=True)
+@judges("FWD-1", NumericDomain(signatures=(*ALONE, *MANY)), heavy=True)
 def check_masked_softmax(subject: Subject, problem: Problem) -> None:
     """Plain attention in every general regime."""
     forward_matches(subject, problem)

@@ -24,6 +24,7 @@ import numpy as np
 from conformance.adapter import AdapterError, load
 from conformance.foreign.errors import is_refusal
 from conformance.foreign.wire import dumps, loads
+from conformance.memory_maps import ROOM
 
 #: Prepared problems and masks that are kept, the most recent ones.
 KEEP = 1024
@@ -76,6 +77,7 @@ class Worker:
             request = loads(line)
             target = request.get("target") or request.get("mask", {}).get("target", {"key": ""})
             reply: dict[str, Any] = {"id": request["id"], "key": target["key"]}
+            ROOM.make()
             try:
                 value = operations[request["op"]](request)
                 if "token" in target:

@@ -91,6 +91,13 @@ add(
         *in_module("backward_dkv", (_Q_INDEX, "return w.block(s)[0], w.row, 0")),
     ),
     kernel_mutant(
+        "dkv-q-index-in-seven-bits",
+        "BWD-1",
+        "an index in 8 bits",
+        "many-q-blocks",
+        *in_module("backward_dkv", (_Q_INDEX, "return w.block(s)[0], w.block(s)[1] & 127, 0")),
+    ),
+    kernel_mutant(
         "dkv-label-1-unmasked",
         "BWD-4",
         "branch",

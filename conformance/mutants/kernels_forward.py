@@ -21,6 +21,26 @@ add(
         *in_module("forward", (_KV_INDEX, "return w.block(s)[0] // group, w.row, 0")),
     ),
     kernel_mutant(
+        "fwd-kv-index-in-seven-bits",
+        "FWD-1",
+        "an index in 8 bits",
+        "many-kv-blocks",
+        *in_module("forward", (_KV_INDEX, "return w.block(s)[0] // group, w.block(s)[1] & 127, 0")),
+    ),
+    kernel_mutant(
+        "mask-id-in-seven-bits",
+        "FWD-1",
+        "an index in 8 bits",
+        "many-kv-blocks",
+        *in_module(
+            "tile_mask",
+            (
+                "return w.reader.mask_id(slot), 0, 0",
+                "return w.reader.mask_id(slot) & 127, 0, 0",
+            ),
+        ),
+    ),
+    kernel_mutant(
         "fwd-kv-heads-interleaved",
         "FWD-3",
         "head map",

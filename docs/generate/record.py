@@ -38,6 +38,13 @@ MADE: dict[str, list[tuple[str, str, Callable[[Problem], Problem]]]] = {
             lambda p: p.but(masks=(Causal(p.blocks.q // 2),), options=(("diag_skip", True),)),
         ),
     ],
+    "empty-rows-under-a-given-maximum": [
+        (
+            "check_loss_on_other_rows",
+            "late-causal",
+            lambda p: p.but(options=(("max_logit_const", 10.0),)),
+        ),
+    ],
     "empty-rows-in-base-2": [
         ("check_residuals_of_empty_rows", "segments-empty-block", lambda p: p)
     ],

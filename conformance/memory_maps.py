@@ -1,0 +1,63 @@
+"""Compiled programs are given up before a process has more of them than its system allows.
+
+A program that JAX has compiled takes about ten memory maps, and Linux allows a process 65530 of them by default. A
+long search would end in the middle of a kernel, as if the kernel were to blame.
+
+Runs on Python 3.9, like all that a process of an implementation needs.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+#: Maps are counted once in so many calls: that takes milliseconds.
+EVERY = 50
+
+_MAPS = Path("/proc/self/maps")
+_LIMIT = Path("/proc/sys/vm/max_map_count")
+
+
+class Room:
+    """Watches the memory maps of this process.
+
+    Attributes:
+      limit: programs are given up above this number of maps; None where nobody counts them.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.limit: int | None = None
+        try:
+            self.limit = int(_LIMIT.read_text(encoding="ascii")) // 2
+        except (OSError, ValueError):
+            pass  # not Linux
+
+    def make(self, every: int = EVERY) -> bool:
+        """Gives up all compiled programs if there are many maps; JAX compiles again what is needed again.
+
+        Args:
+          every: do nothing but once in so many calls.
+
+        Returns:
+          Whether programs were given up.
+        """
+        self.calls += 1
+        if self.limit is None or self.calls % every or count() <= self.limit:
+            return False
+        jax = sys.modules.get("jax")
+        if jax is None:
+            return False
+        jax.clear_caches()
+        gc.collect()
+        return True
+
+
+def count() -> int:
+    """Memory maps of this process."""
+    with _MAPS.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+ROOM = Room()
