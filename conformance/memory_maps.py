@@ -8,6 +8,7 @@ Runs on Python 3.9, like all that a process of an implementation needs.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from pathlib import Path
@@ -29,10 +30,8 @@ class Room:
     def __init__(self) -> None:
         self.calls = 0
         self.limit: int | None = None
-        try:
+        with contextlib.suppress(OSError, ValueError):  # elsewhere than on Linux
             self.limit = int(_LIMIT.read_text(encoding="ascii")) // 2
-        except (OSError, ValueError):
-            pass  # not Linux
 
     def make(self, every: int = EVERY) -> bool:
         """Gives up all compiled programs if there are many maps; JAX compiles again what is needed again.

@@ -28,7 +28,8 @@ class NumericVector:
       name: for reports and expectation files.
       bug_class: what kind of mistake it finds.
       signature: name of a signature.
-      masks: a name of `simple_masks`, ``noise`` (every pair at random), or rows of block letters separated by spaces; one for all heads or one a head.
+      masks: a name of `simple_masks`, ``noise`` (every pair at random), or rows of block letters separated by
+        spaces; one for all heads or one a head.
       regime, seed: of the arrays.
       segments: name of a pattern of `SEGMENTS` ("" for none).
       sinks: one a head; None for none.
