@@ -153,13 +153,14 @@ def check_fused_and_split(subject: Subject, problem: Problem) -> None:
 
 
 def other_blocks(problem: Problem) -> list[BlockSizes]:
-    """Block sizes that differ between directions, as far as they divide the lengths."""
+    """Block sizes that differ between directions, as far as they divide the lengths; keys in parts in one of them."""
     q, kv = problem.blocks.q, problem.blocks.kv
     wide_q = 2 * q if problem.q_len % (2 * q) == 0 else q
     wide_kv = 2 * kv if problem.kv_len % (2 * kv) == 0 else kv
+    parted = 3 * kv if problem.kv_len % (3 * kv) == 0 else wide_kv
     return [
         BlockSizes(q, kv, q_dkv=wide_q, kv_dkv=kv, q_dq=q, kv_dq=wide_kv),
-        BlockSizes(wide_q, wide_kv, q_dkv=q, kv_dkv=wide_kv, q_dq=wide_q, kv_dq=kv,
+        BlockSizes(wide_q, parted, q_dkv=q, kv_dkv=parted, q_dq=wide_q, kv_dq=kv,
                    kv_compute=kv, kv_dkv_compute=kv),
         BlockSizes(q, kv, q_dkv=wide_q, kv_dkv=wide_kv, q_dq=wide_q, kv_dq=wide_kv),
     ]  # fmt: skip

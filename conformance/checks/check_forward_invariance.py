@@ -27,9 +27,9 @@ from reference.masks import Bool
 
 
 def other_blocks(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """The problem with larger blocks, as far as they divide its lengths."""
+    """The problem with larger blocks, as far as they divide its lengths; one size in parts, of which one is inside."""
     q, kv = problem.blocks.q, problem.blocks.kv
-    for times_q, times_kv, split in ((1, 1, False), (2, 1, False), (1, 2, True), (2, 2, False)):
+    for times_q, times_kv, split in ((1, 1, False), (2, 1, False), (1, 3, True), (2, 2, False)):
         if problem.q_len % (times_q * q) == 0 and problem.kv_len % (times_kv * kv) == 0:
             sizes = BlockSizes(times_q * q, times_kv * kv, kv_compute=kv if split else None)
             name = f"block_q={sizes.q}, block_kv={sizes.kv}"
