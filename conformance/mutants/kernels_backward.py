@@ -112,6 +112,19 @@ add(
         *in_module("backward_dkv", ("partial=partial,", "partial=True,")),
     ),
     kernel_mutant(
+        "dkv-two-parts-only",
+        "BWD-12",
+        "keys in parts",
+        "long-rising",
+        *in_module(
+            "backward_dkv",
+            (
+                "for start in range(0, self.shape.block_kv, self.shape.compute):",
+                "for start in {0, self.shape.block_kv - self.shape.compute}:",
+            ),
+        ),
+    ),
+    kernel_mutant(
         "dkv-mask-of-first-part",
         "BWD-12",
         "keys in parts",

@@ -41,6 +41,19 @@ add(
         ),
     ),
     kernel_mutant(
+        "fwd-two-parts-only",
+        "FWD-12",
+        "keys in parts",
+        "long-rising",
+        *in_module(
+            "forward",
+            (
+                "for i in range(0, self.shape.block_kv, compute)]",
+                "for i in {0, self.shape.block_kv - compute}]",
+            ),
+        ),
+    ),
+    kernel_mutant(
         "fwd-kv-heads-interleaved",
         "FWD-3",
         "head map",
