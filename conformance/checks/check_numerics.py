@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.checks.check_forward import gives_maximum
 from conformance.compare import (
     arithmetic_of,
     compare,
@@ -15,7 +14,7 @@ from conformance.compare import (
     gradients_match,
 )
 from conformance.judge import Measure, judges
-from conformance.numeric_domain import EXTREME, GENERAL, MODERATE, NumericDomain, traits_of
+from conformance.numeric_domain import GENERAL, NumericDomain, traits_of
 from conformance.problem import Problem
 from conformance.regimes import inputs, seeing_rows
 from conformance.subject import Subject
@@ -29,12 +28,6 @@ FEATURES = frozenset(
     }
 )  # fmt: skip
 ALL_REGIMES = (*GENERAL, "huge")
-
-
-def under_a_given_maximum(subject: Subject, problem: Problem) -> bool:
-    """Whether an option puts a constant in place of a maximum that may be far from it (UNDEF-10)."""
-    far = any(abs(sink) > EXTREME for sink in problem.sinks or ())
-    return (far or problem.regime not in MODERATE) and gives_maximum(subject, problem)
 
 
 def is_telling(problem: Problem) -> bool:
@@ -77,8 +70,6 @@ def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
 )
 def check_forward_budgets(subject: Subject, problem: Problem) -> None:
     """The output, and the residuals that are declared, with features alone and in pairs."""
-    if under_a_given_maximum(subject, problem):
-        return
     if subject.description.offers("residuals"):
         found = subject.forward(problem, residuals=True)
         forward_matches(subject, problem, residuals=True, found=found)
@@ -94,8 +85,6 @@ def check_forward_budgets(subject: Subject, problem: Problem) -> None:
 )
 def check_gradient_budgets(subject: Subject, problem: Problem) -> None:
     """All gradients, with features alone and in pairs."""
-    if under_a_given_maximum(subject, problem):
-        return
     gradients_match(subject, problem)
 
 
