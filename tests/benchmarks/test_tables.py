@@ -45,7 +45,7 @@ def test_bundles() -> None:
         for line in run.stdout:
             print(line, end="", flush=True)
             cells = [cell.strip() for cell in line.strip("| \n").split("|")]
-            if cells[0] in ("v5e", "v6e"):
+            if cells[0] in ("v5e", "v6e") and cells[1] in ("forward", "both"):
                 ratios["off"].append(float(cells[7]))
                 ratios["on"].append(float(cells[11]))
                 if cells[1:4] == ["forward", "causal", "128"]:
