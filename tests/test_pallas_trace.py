@@ -471,6 +471,32 @@ class TestSchedule:
         assert found.accumulators == {"o_ref": ("acc_ref", "max_ref")}
         assert not schedule(found).initialises["o"].any()
 
+    @pytest.mark.parametrize("reset", [True, False])
+    def test_an_output_that_serves_as_scratch(self, reset: bool) -> None:
+        """The accumulator is an output of one block, and no row runs more than one step."""
+
+        def body(x_ref: Any, o_ref: Any, acc_ref: Any) -> None:
+            @when(pl.program_id(1) == 0)
+            def only() -> None:
+                if reset:
+                    acc_ref[...] = jnp.zeros(TILE)
+                acc_ref[...] += product(x_ref[...])
+
+            @when(pl.program_id(1) == 1)
+            def end() -> None:
+                o_ref[...] = acc_ref[...]
+
+        row = pl.BlockSpec(TILE, lambda i, j: (i, 0))
+        kernel = pl.pallas_call(
+            body,
+            grid=(2, 2),
+            in_specs=[row],
+            out_specs=[row, pl.BlockSpec(TILE, lambda i, j: (0, 0))],
+            out_shape=[X, jax.ShapeDtypeStruct(TILE, jnp.float32)],
+        )
+        (found,) = trace_kernels(kernel, X)
+        assert schedule(found).initialises["o"][::2].tolist() == [reset, reset]
+
     def test_mask_operand_and_further_columns(self) -> None:
         def body(m_ref: Any, x_ref: Any, o_ref: Any) -> None:
             o_ref[...] = jnp.where(m_ref[...], x_ref[...], 0)

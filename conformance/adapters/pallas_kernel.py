@@ -188,18 +188,17 @@ class KernelTrace:
 
         A reset that comes after the step has read the memory prepares the step after it. Where no
         block takes more than one step, nothing is carried from step to step: such a step replaces
-        the output as a whole, or resets the scratch memory that feeds it before it uses it.
+        the output as a whole, or resets what feeds it before it uses it: scratch memory, or outputs
+        that serve as such.
         """
         carried = self.accumulators[output]
         if carried:
             return self._reset_together(carried)
-        scratch = sorted(
-            name
-            for name in self.feeding(output) & set(self.scratch)
-            if self.accesses[name].resets.any()
+        feeding = sorted(
+            name for name in self.feeding(output) - {output} if self.accesses[name].resets.any()
         )
         whole = self._reset_together((output,))
-        return whole | self._reset_together(scratch) if scratch else whole
+        return whole | self._reset_together(feeding) if feeding else whole
 
     def _reset_together(self, names: Sequence[str]) -> Bool:
         """Steps that begin with all of some memories reset."""
