@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from conformance import library
 from conformance.problem import Problem
-from conformance.shipped import SHIPPED
+from conformance.shipped import SHIPPED, UNASKED
 from conformance.suggest import did_you_mean
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
@@ -386,6 +386,8 @@ def load(impl: str) -> Adapter:
     try:
         module = _import(source)
     except ImportError as error:
+        if error.name in UNASKED:
+            hint = f"pip install {UNASKED[error.name]}"
         reason = f"; try: {hint}" if hint else ""
         raise AdapterError(f"cannot import {impl!r}: {error}{reason}") from error
     try:

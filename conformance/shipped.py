@@ -13,5 +13,8 @@ SHIPPED: dict[str, tuple[str, str]] = {
     "tokamax": ("conformance.adapters.tokamax_splash", "pip install 'splash-conformance[tokamax]'"),
 }
 
+#: What releases of the libraries import without asking for it, by module: the distribution that has it.
+UNASKED = {"absl": "absl-py"}
+
 #: The implementation that is judged if none is named: this project's own.
 DEFAULT_IMPL = "pallas_impl"

@@ -87,6 +87,16 @@ def test_a_missing_library_says_what_to_install(
     assert f"pip install 'splash-conformance[{impl}]'" in found.err
 
 
+def test_a_module_that_a_release_does_not_ask_for(said: Run, home: Path) -> None:
+    (home / "old.py").write_text("import absl_of_old\nX = 1\n", encoding="utf-8")
+    (home / "absl_of_old.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'absl'\", name='absl')\n", encoding="utf-8"
+    )
+    found = said("run", "old.py:X", *ONE)
+    assert found.code == 2
+    assert "try: pip install absl-py" in found.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

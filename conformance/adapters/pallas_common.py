@@ -68,10 +68,11 @@ def interpret(uninitialised: bool = False) -> Any:
     """What a kernel's option ``interpret`` must be here.
 
     Args:
-      uninitialised: memory starts as NaN, and reads outside of an array raise.
+      uninitialised: memory starts as NaN, and reads outside of an array raise, as far as the installed release can.
     """
     if uninitialised:
-        return pltpu.InterpretParams(uninitialized_memory="nan", out_of_bounds_reads="raise")
+        raising = {"out_of_bounds_reads": "raise"} if RAISES else {}
+        return pltpu.InterpretParams(uninitialized_memory="nan", **raising)
     return not ON_TPU
 
 
@@ -122,6 +123,9 @@ OBSERVABLE = jax.__version_info__ >= (0, 4, 31)
 INTERPRETS_MEMORY = hasattr(pltpu, "InterpretParams") and accepts(
     pltpu.InterpretParams, "uninitialized_memory"
 )
+
+#: Whether that simulation can refuse reads outside of an array.
+RAISES = INTERPRETS_MEMORY and accepts(pltpu.InterpretParams, "out_of_bounds_reads")
 
 
 def plain(array: Any) -> NDArray[Any] | None:
