@@ -71,7 +71,7 @@ def interpret(uninitialised: bool = False) -> Any:
       uninitialised: memory starts as NaN, and reads outside of an array raise, as far as the installed release can.
     """
     if uninitialised:
-        raising = {"out_of_bounds_reads": "raise"} if RAISES else {}
+        raising: dict[str, Any] = {"out_of_bounds_reads": "raise"} if RAISES else {}
         return pltpu.InterpretParams(uninitialized_memory="nan", **raising)
     return not ON_TPU
 
