@@ -147,6 +147,7 @@ class Gradients:
       dq, dk, dv: float, shapes of q, k and v, converted exactly from `dtypes`.
       dsinks: float ``[heads]``; None without sinks.
       dtypes: names of the types that the implementation returned, in the order dq, dk, dv.
+      dtype_of_dsinks: the same for dsinks.
     """
 
     dq: NDArray[Any]
@@ -154,6 +155,7 @@ class Gradients:
     dv: NDArray[Any]
     dsinks: NDArray[Any] | None = None
     dtypes: tuple[str, str, str] = ("float32", "float32", "float32")
+    dtype_of_dsinks: str = "float32"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ of the kernel: each one is compiled for itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -255,9 +255,10 @@ def gradients_batch(
 def _gradients(found: Sequence[Any]) -> Gradients:
     dq, dk, dv, dsinks = found
     types = (str(dq.dtype), str(dk.dtype), str(dv.dtype))
-    return Gradients(
-        _wide(dq), _wide(dk), _wide(dv), None if dsinks is None else _wide(dsinks), types
-    )
+    made = Gradients(_wide(dq), _wide(dk), _wide(dv), dtypes=types)
+    if dsinks is None:
+        return made
+    return replace(made, dsinks=_wide(dsinks), dtype_of_dsinks=str(dsinks.dtype))
 
 
 #: Mask functions by what they compute.

@@ -359,16 +359,19 @@ def check_sink_in_probabilities(subject: Subject, problem: Problem) -> None:
 @judges(
     "BWD-25",
     NumericDomain(
-        allows=frozenset({"bfloat16", "head_dim_v"}), signatures=("plain", "bfloat16", "wide_v"), group=GROUP
+        allows=frozenset({"bfloat16", "head_dim_v", "sinks", "gqa", "soft_cap", "options"}),
+        signatures=("plain", "bfloat16", "wide_v", "sinks", "gqa-v-cap-sinks-bfloat16"), group=GROUP,
     ),
     heavy=True,
 )  # fmt: skip
 def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
-    """Shape and type of the input."""
+    """Shape and type of the input; sinks are float32 whatever the other arrays are."""
     found, made = subject.backward(problem), inputs(problem)
     for name, dtype in zip(("q", "k", "v"), found.dtypes, strict=True):
         expect(f"shape of d{name}", getattr(made, name).shape, np.shape(getattr(found, f"d{name}")))
         expect(f"type of d{name}", problem.dtype, dtype)
+    if problem.sinks is not None:
+        expect("type of dsinks", "float32", found.dtype_of_dsinks)
 
 
 @judges(

@@ -20,7 +20,7 @@ from conformance.compare import (
     residuals_match,
     same_bits,
 )
-from conformance.judge import judges, result_unless_refused
+from conformance.judge import expect, judges, result_unless_refused
 from conformance.numeric_domain import MODERATE, NumericDomain
 from conformance.problem import Problem
 from conformance.regimes import inputs, seeing_rows, visible
@@ -203,6 +203,19 @@ def check_ring_gradients(subject: Subject, problem: Problem) -> None:
 def check_gradients_return_to_their_shard(subject: Subject, problem: Problem) -> None:
     """A loss on the first device only: dk and dv belong to what it saw, wherever that is."""
     gradients_match(subject, problem, ("dk", "dv"), kind="early")
+
+
+@judges("FWD-26", ring("bfloat16"), heavy=True)
+def check_type_of_output_in_the_ring(subject: Subject, problem: Problem) -> None:
+    """The declared type, whatever partial results are kept in."""
+    expect("type of output", problem.dtype, subject.forward(problem).dtype)
+
+
+@judges("BWD-25", ring("bfloat16", regimes=MODERATE, group=BACKWARD), heavy=True)
+def check_type_of_gradients_in_the_ring(subject: Subject, problem: Problem) -> None:
+    """Type of the input, whatever gradients travel in."""
+    for name, dtype in zip(("q", "k", "v"), subject.backward(problem).dtypes, strict=True):
+        expect(f"type of d{name}", problem.dtype, dtype)
 
 
 def has_row_unseeing_in_a_shard(problem: Problem) -> bool:

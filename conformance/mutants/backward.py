@@ -261,6 +261,14 @@ class GradientsInFloat32(Numerics):
         return replace(found, dtypes=("float32", "float32", "float32"))
 
 
+class GradientOfSinksInTypeOfOutput(Numerics):
+    """dsinks is rounded to the type of the output."""
+
+    def backward(self, inputs: Inputs, d_out: NDArray[np.float32], **options: Any) -> Gradients:
+        found = super().backward(inputs, d_out, **options)
+        return replace(found, dtype_of_dsinks=self.problem.dtype)
+
+
 class CapWithoutSlopeBesideSinks(OnlineBackward):
     """The derivative of the cap is forgotten where there are sinks."""
 
@@ -313,6 +321,9 @@ add(
     _mutant("cotangent-of-first-element", "BWD-26", "batch", CotangentOfFirstElement),
     _mutant("sink-not-in-probabilities", "BWD-24", "sinks", SinkNotInProbabilities),
     _mutant("gradients-in-float32", "BWD-25", "types", GradientsInFloat32),
+    _mutant(
+        "dsinks-in-type-of-output", "BWD-25", "types", GradientOfSinksInTypeOfOutput, "jax 0.11.2"
+    ),
     _mutant(
         "cap-without-slope-beside-sinks", "NUM-4", "pair of features", CapWithoutSlopeBesideSinks
     ),
