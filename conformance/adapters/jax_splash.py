@@ -32,13 +32,16 @@ from conformance.adapters.pallas_trace import (
 )
 from conformance.library import module, name_and_version
 from conformance.problem import Problem
-from reference.mask_info import Direction, GridMaskInfo
+from reference.mask_info import Direction, GridMaskInfo, Shards
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
 kernel_lib = module("jax", "splash_attention_kernel")
 mask_lib = module("jax", "splash_attention_mask")
 info_lib = module("jax", "splash_attention_mask_info")
+
+#: Whether arrays say that they come from a run-time mask; releases before 0.6 do not split such arrays.
+MARKS_DYNAMIC = "is_dynamic_mask" in info_lib.MaskInfo._fields
 
 #: What every release since 0.4.31 offers.
 FEATURES = frozenset(
@@ -135,8 +138,9 @@ class PreparedJax(JaxNumerics):
         changed: dict[str, Any] = {}
         if self.problem.dynamic:
             stack = part(stack)  # sharded like the arrays
-            # The library turns this flag into an array, which a traced program cannot branch on.
-            changed["is_dynamic_mask"] = True
+            if MARKS_DYNAMIC:
+                # The library turns this flag into an array, which a traced program cannot branch on.
+                changed["is_dynamic_mask"] = True
         if sequence is not None:
             sequence = share(sequence, shards.q, shard.q)
         return info._replace(
@@ -237,7 +241,13 @@ class JaxAdapter:
         )
 
     def prepare(self, problem: Problem) -> PreparedJax:
-        """The problem, with nothing computed yet."""
+        """The problem, with nothing computed yet.
+
+        Raises:
+          NotImplementedError: a run-time mask on several devices, in a release that splits none.
+        """
+        if problem.dynamic and problem.shards != Shards() and not MARKS_DYNAMIC:
+            raise NotImplementedError("run-time masks are not split over devices in this release")
         return PreparedJax(problem)
 
 
