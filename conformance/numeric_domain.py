@@ -270,7 +270,7 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature("many-q", grid=(130, 1), heads=1, kv_heads=1, many=True),
 )
 #: Signatures of problems with more blocks along an axis, and more stored blocks, than int8 can count.
-MANY = ("many-kv", "many-q")
+MANY = tuple(item.name for item in SIGNATURES if item.many)
 
 
 def signature(name: str) -> Signature:
@@ -334,7 +334,7 @@ class NumericDomain:
             item
             for item in SIGNATURES
             if self.needs - varying <= item.traits <= self.needs | self.allows
-            and (item.name in self.signatures if self.signatures else not item.many)
+            and (not item.many if self.signatures is None else item.name in self.signatures)
             and item.fits(description)
         ]
 

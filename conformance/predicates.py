@@ -93,23 +93,22 @@ def empty_mask(problem: Problem) -> bool:
     return bool((label_grids(problem) == 0).all(axis=(1, 2)).any())
 
 
+def _has_partial_block(problem: Problem, direction: Direction) -> bool:
+    """Whether a block of some head is partial at the block sizes of a direction."""
+    sizes = problem.blocks.of(direction)
+    return any((labels(mask, *sizes) == 1).any() for mask in set(problem.head_masks))
+
+
 @predicate
 def no_partial_block(problem: Problem) -> bool:
     """In some direction no block of any head is partial."""
-    return any(
-        not any((labels(m, *problem.blocks.of(d)) == 1).any() for m in set(problem.head_masks))
-        for d in DIRECTIONS
-    )
+    return not all(_has_partial_block(problem, direction) for direction in DIRECTIONS)
 
 
 @predicate
 def partial_blocks_backward_only(problem: Problem) -> bool:
     """No block of the forward kernel is partial in any head, but one of the kernel for dk and dv is."""
-    forward, backward = (
-        any((labels(m, *problem.blocks.of(d)) == 1).any() for m in set(problem.head_masks))
-        for d in ("fwd", "dkv")
-    )
-    return backward and not forward
+    return _has_partial_block(problem, "dkv") and not _has_partial_block(problem, "fwd")
 
 
 @predicate

@@ -264,9 +264,9 @@ def domain_vectors(
     )
     if check.domain.rectangular:
         sizes = (sizes[0], space.block_kv[1])
+    offered = dict(space.options)
     result: list[tuple[Vector | NumericVector, Problem]] = []
     for item, problem in vectors(*sizes, tiny, check.domain.only):
-        offered = dict(space.options)
         if not all(value in offered.get(name, ()) for name, value in item.given):
             continue
         problem = problem.but(options=item.given) if item.given else problem

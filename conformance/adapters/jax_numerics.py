@@ -33,6 +33,9 @@ kernel_lib = module("jax", "splash_attention_kernel")
 mask_lib = module("jax", "splash_attention_mask")
 info_lib = module("jax", "splash_attention_mask_info")
 
+#: Whether arrays say that they come from a run-time mask; releases before 0.6 do not split such arrays.
+MARKS_DYNAMIC = "is_dynamic_mask" in info_lib.MaskInfo._fields
+
 #: What numerical features every release has. Rows that see nothing are undefined: the documentation
 #: of ``SegmentIds`` says that a mask must not have any. Gradients of a call that returns residuals
 #: are refused.
@@ -103,18 +106,18 @@ def dynamic_kernel(mask: Any, *, is_mqa: bool, **settings: Any) -> Any:
 
 def marked_kernel(*infos: Any, **settings: Any) -> Any:
     """The kernel of arrays that say nothing about it themselves: they come from a run-time mask."""
-    marked = (_marked(info, True) for info in infos)
-    return kernel_lib.SplashAttentionKernel(*marked, **settings)
+    arrays = (marked(info, True) for info in infos)
+    return kernel_lib.SplashAttentionKernel(*arrays, **settings)
 
 
 def _without_mark(info: Any) -> Any:
     """Arrays that can be arguments of a program: the mark of a run-time mask is not one."""
-    return None if info is None else jax.tree.map(np.asarray, _marked(info, None))
+    return None if info is None else jax.tree.map(np.asarray, marked(info, None))
 
 
-def _marked(info: Any, mark: bool | None) -> Any:
+def marked(info: Any, mark: bool | None) -> Any:
     """The arrays with or without the mark of a run-time mask, where the release has one."""
-    if info is None or not hasattr(info, "is_dynamic_mask"):
+    if info is None or not MARKS_DYNAMIC:
         return info
     return info._replace(is_dynamic_mask=mark)
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from conformance.adapter import Description
 from conformance.adapters.jax_numerics import (
+    MARKS_DYNAMIC,
     NUMERIC_OPTIONS,
     JaxNumerics,
     head_dims,
+    marked,
     numeric_features,
 )
 from conformance.adapters.pallas_common import (
@@ -39,9 +41,6 @@ from reference.sharding import Shard
 kernel_lib = module("jax", "splash_attention_kernel")
 mask_lib = module("jax", "splash_attention_mask")
 info_lib = module("jax", "splash_attention_mask_info")
-
-#: Whether arrays say that they come from a run-time mask; releases before 0.6 do not split such arrays.
-MARKS_DYNAMIC = "is_dynamic_mask" in info_lib.MaskInfo._fields
 
 #: What every release since 0.4.31 offers.
 FEATURES = frozenset(
@@ -135,12 +134,10 @@ class PreparedJax(JaxNumerics):
             return share(share(array, shards.head, shard.head), shards.q, shard.q, axis=1)
 
         stack, sequence = info.partial_mask_blocks, info.q_sequence
-        changed: dict[str, Any] = {}
         if self.problem.dynamic:
             stack = part(stack)  # sharded like the arrays
-            if MARKS_DYNAMIC:
-                # The library turns this flag into an array, which a traced program cannot branch on.
-                changed["is_dynamic_mask"] = True
+            # The library turns this flag into an array, which a traced program cannot branch on.
+            info = marked(info, True)
         if sequence is not None:
             sequence = share(sequence, shards.q, shard.q)
         return info._replace(
@@ -149,7 +146,6 @@ class PreparedJax(JaxNumerics):
             block_mask=part(info.block_mask),
             partial_mask_blocks=stack,
             q_sequence=sequence,
-            **changed,
         )
 
     def trace(self, direction: Direction, shard: Shard) -> KernelTrace:
