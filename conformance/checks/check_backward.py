@@ -11,13 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward, Gradients
-from conformance.checks.check_forward_invariance import (
-    hidden_keys_changed,
-    is_stored,
-    skip_variants,
-)
-from conformance.compare import (
+from conformance.checks.budgets import (
     arithmetic_of,
     compare,
     exact_backward,
@@ -25,12 +19,26 @@ from conformance.compare import (
     rescales,
     same_bits,
 )
-from conformance.foreign.errors import Refused
-from conformance.judge import Violation, expect, judges
-from conformance.numeric_domain import MANY, NumericDomain
-from conformance.problem import BlockSizes, Problem
-from conformance.regimes import Cotangent, bell, d_out, inputs, rounded, seeing_rows, visible
-from conformance.subject import Crash, Subject
+from conformance.checks.check_forward_invariance import (
+    hidden_keys_changed,
+    is_stored,
+    skip_variants,
+)
+from conformance.checks.registry import Violation, expect, judges
+from conformance.contract.fence import Crash, Subject
+from conformance.contract.protocol import Forward, Gradients
+from conformance.contract.remote.errors import Refused
+from conformance.drawing.numeric_domain import MANY, NumericDomain
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.regimes import (
+    Cotangent,
+    bell,
+    d_out,
+    inputs,
+    rounded,
+    seeing_rows,
+    visible,
+)
 from reference.attention import attend
 from reference.error_budget import forward_budget
 from reference.error_budget_backward import difference_budget

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.foreign.errors import Refused
-from conformance.judge import expect, expect_array, judges
-from conformance.neighbours import neighbours
-from conformance.problem import Problem
-from conformance.subject import Crash, Subject
-from conformance.views import active_blocks, expected_labels, shards_of
+from conformance.checks.compiled_arrays import active_blocks, expected_labels, shards_of
+from conformance.checks.registry import expect, expect_array, judges
+from conformance.contract.fence import Crash, Subject
+from conformance.contract.remote.errors import Refused
+from conformance.drawing.domain import Domain
+from conformance.problems.neighbours import neighbours
+from conformance.problems.problem import Problem
 
 ONE_MASK = Domain(several_masks="never")
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from conformance.checks.check_mask_info import compare_stored, in_range
-from conformance.domain import Domain
-from conformance.judge import Violation, expect, expect_array, judges
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import expected_labels, local_info, place_name, shards_of
+from conformance.checks.compiled_arrays import expected_labels, local_info, place_name, shards_of
+from conformance.checks.registry import Violation, expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.problems.problem import Problem
 from reference.blocks import Int32
 from reference.flat import FlatMaskInfo
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward
-from conformance.compare import (
+from conformance.checks.budgets import (
     arithmetic_of,
     compare,
     forward_matches,
     same_bits,
     shift_equivalent,
 )
-from conformance.judge import Violation, expect, judges, result_unless_refused
-from conformance.numeric_domain import MANY, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import inputs, rounded, seeing_rows
-from conformance.subject import Subject
+from conformance.checks.registry import Violation, expect, judges, result_unless_refused
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Forward
+from conformance.drawing.numeric_domain import MANY, NumericDomain
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs, rounded, seeing_rows
 from reference.blocks import EMPTY, labels
 from reference.masks import Causal
 from reference.outputs import unwritten

@@ -8,17 +8,18 @@ from functools import partial
 
 import numpy as np
 
-from conformance.adapter import Forward, Inputs
-from conformance.checks.check_forward import ALONE, PLAIN
-from conformance.compare import (
+from conformance.checks.budgets import (
     forward_matches,
     same_bits,
 )
-from conformance.judge import expect, judges
-from conformance.numeric_domain import NumericDomain
-from conformance.problem import BlockSizes, Problem
-from conformance.regimes import inputs, rounded, seeing_rows, visible
-from conformance.subject import Subject
+from conformance.checks.check_forward import ALONE, PLAIN
+from conformance.checks.registry import expect, judges
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Forward
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.problems.arrays import Inputs
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.regimes import inputs, rounded, seeing_rows, visible
 from reference.attention import kv_head_of
 from reference.blocks import EMPTY, FULL, PARTIAL, labels
 from reference.flat import FlatMaskInfo

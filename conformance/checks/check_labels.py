@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import expect, expect_array, judges
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import active_blocks, expected_labels, place_name, shards_of
+from conformance.checks.compiled_arrays import active_blocks, expected_labels, place_name, shards_of
+from conformance.checks.registry import expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.problems.problem import Problem
 from reference.blocks import EMPTY, FULL, PARTIAL, Int32
 from reference.mask_info import Direction
 from reference.sharding import Shard

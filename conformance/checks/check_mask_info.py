@@ -6,12 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import Violation, expect, expect_array, judges
-from conformance.pictures import region
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import (
+from conformance.checks.compiled_arrays import (
     active_blocks,
     expected_labels,
     local_info,
@@ -19,6 +14,11 @@ from conformance.views import (
     place_name,
     shards_of,
 )
+from conformance.checks.registry import Violation, expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.findings.pictures import region
+from conformance.problems.problem import Problem
 from reference.blocks import PARTIAL, Int32, block_of, labels, partial_stack
 from reference.flat import FlatMaskInfo
 from reference.mask_info import (

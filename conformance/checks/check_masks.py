@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import Violation, expect, expect_array, judges
-from conformance.mask_json import Blocks, Random
-from conformance.neighbours import neighbours
-from conformance.positions import Rectangles, askings, tiles, times_covered
-from conformance.problem import Problem
-from conformance.subject import Subject
+from conformance.checks.registry import Violation, expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.problems.mask_json import Blocks, Random
+from conformance.problems.mask_queries import Rectangles, askings, tiles, times_covered
+from conformance.problems.neighbours import neighbours
+from conformance.problems.problem import Problem
 from reference.masks import Bool, Causal, Local, Mask
 from reference.sharding import Shard
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Forward, Gradients
-from conformance.compare import forward_matches, gradients_match
-from conformance.judge import judges, reject, result_unless_refused
-from conformance.numeric_domain import NumericDomain
-from conformance.problem import BlockSizes, Problem
-from conformance.regimes import d_out, inputs
-from conformance.subject import Subject
+from conformance.checks.budgets import forward_matches, gradients_match
+from conformance.checks.registry import judges, reject, result_unless_refused
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Forward, Gradients
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.regimes import d_out, inputs
 
 Array = NDArray[Any]
 

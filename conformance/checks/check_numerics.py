@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.compare import (
+from conformance.checks.budgets import (
     arithmetic_of,
     compare,
     core,
@@ -13,11 +13,11 @@ from conformance.compare import (
     forward_matches,
     gradients_match,
 )
-from conformance.judge import Measure, judges
-from conformance.numeric_domain import GENERAL, NumericDomain, traits_of
-from conformance.problem import Problem
-from conformance.regimes import inputs, seeing_rows
-from conformance.subject import Subject
+from conformance.checks.registry import Measure, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.numeric_domain import GENERAL, NumericDomain, traits_of
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs, seeing_rows
 from reference.error_budget import accuracy_ratio
 from reference.online import compile_program, online_forward
 

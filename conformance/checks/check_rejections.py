@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import judges, reject
-from conformance.problem import BlockSizes, Problem
-from conformance.subject import Subject
+from conformance.checks.registry import judges, reject
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Full
 

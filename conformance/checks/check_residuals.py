@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.compare import (
+from conformance.checks.budgets import (
     combined_parts,
     compare,
     differing_region,
@@ -12,12 +12,12 @@ from conformance.compare import (
     forward_matches,
     residuals_match,
 )
-from conformance.judge import Violation, expect, judges
-from conformance.mask_json import Blocks
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import seeing_rows, visible
-from conformance.subject import Subject
+from conformance.checks.registry import Violation, expect, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.mask_json import Blocks
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import seeing_rows, visible
 from reference.masks import And, Bool
 
 GROUP = "numerics-residuals"

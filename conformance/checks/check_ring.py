@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward
-from conformance.compare import (
+from conformance.checks.budgets import (
     compare,
     exact_forward,
     forward_matches,
@@ -20,11 +19,12 @@ from conformance.compare import (
     residuals_match,
     same_bits,
 )
-from conformance.judge import expect, judges, result_unless_refused
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import inputs, seeing_rows, visible
-from conformance.subject import Crash, Subject
+from conformance.checks.registry import expect, judges, result_unless_refused
+from conformance.contract.fence import Crash, Subject
+from conformance.contract.protocol import Forward
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs, seeing_rows, visible
 from reference.masks import Bool, Dense
 
 GROUP = "numerics-ring"

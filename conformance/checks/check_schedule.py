@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from conformance.checks.check_mask_info import in_range
-from conformance.domain import Domain
-from conformance.judge import Measure, Violation, expect, expect_array, judges
-from conformance.numeric_domain import NumericDomain
-from conformance.pictures import region
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import (
+from conformance.checks.compiled_arrays import (
     active_blocks,
     expected_labels,
     local_masks,
     place_name,
     shards_of,
 )
+from conformance.checks.registry import Measure, Violation, expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.findings.pictures import region
+from conformance.problems.problem import Problem
 from reference.blocks import PARTIAL, Int32, block_of
 from reference.mask_info import Direction
 from reference.outputs import (

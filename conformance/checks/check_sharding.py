@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from conformance.checks.budgets import forward_matches, gradients_match
 from conformance.checks.check_labels import label_pair
 from conformance.checks.check_mask_info import compare_stored, in_range
-from conformance.compare import forward_matches, gradients_match
-from conformance.domain import Domain
-from conformance.judge import expect_array, judges
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import expected_labels, local_info, place_name, shards_of
+from conformance.checks.compiled_arrays import expected_labels, local_info, place_name, shards_of
+from conformance.checks.registry import expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.problem import Problem
 from reference.mask_info import GridMaskInfo
 
 #: Calls on several devices, where the mask is known in advance.

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from conformance.checks.check_mask_info import forward_directions
-from conformance.domain import Domain
-from conformance.judge import expect, expect_array, judges
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import expected_labels, local_info, place_name, shards_of
+from conformance.checks.compiled_arrays import expected_labels, local_info, place_name, shards_of
+from conformance.checks.registry import expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.problems.problem import Problem
 from reference.blocks import Int32
 from reference.mask_info import Direction, GridMaskInfo
 from reference.shrink import kept_columns, shrunk_width

@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.suggest import did_you_mean
+from conformance.contract.suggest import did_you_mean
 from spec import all_clauses
 
 if TYPE_CHECKING:
-    from conformance.adapter import Adapter
-    from conformance.foreign.where import Where
-    from conformance.subject import Subject
-    from conformance.terminal import Detail
+    from conformance.reports.terminal import Detail
 
 
 def fail(message: str) -> int:
@@ -92,30 +89,9 @@ def check_clauses(names: Sequence[str]) -> None:
 def _meant(name: str) -> str:
     """What a name that is no clause may mean: a clause, or the name of a check."""
     from conformance import checks
-    from conformance.judge import CHECKS
+    from conformance.checks.registry import CHECKS
 
     checks.load_all()
     if name in CHECKS:
         return f"; it is a check of {CHECKS[name].clause_id}"
     return did_you_mean(name, [*all_clauses(), *CHECKS])
-
-
-def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
-    """Loads an adapter and runs the beginning of the smoke test.
-
-    Raises:
-      AdapterError: it cannot be loaded, or cannot do what every run needs.
-    """
-    from conformance.adapter import AdapterError
-    from conformance.foreign.host import close
-    from conformance.smoke import smoke
-    from conformance.subject import Subject
-
-    adapter = where.open(impl)
-    description, steps = smoke(adapter, whole=False)
-    broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]
-    if description is None or broken:
-        step = broken[0]
-        close(adapter)
-        raise AdapterError(f"{impl!r} fails its smoke test: {step.name}: {step.error}")
-    return adapter, Subject(adapter, description)

@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance import device
 from conformance.commands.common import (
     add_output_options,
     at_least_one,
@@ -16,9 +15,10 @@ from conformance.commands.common import (
     detail_of,
     fail,
 )
-from conformance.foreign.where import Where, add_options
-from conformance.profiles import PROFILES
-from conformance.shipped import SHIPPED
+from conformance.contract import device
+from conformance.contract.remote.where import Where, add_options
+from conformance.contract.shipped import SHIPPED
+from conformance.search.effort import PROFILES
 
 HELP = "judge several implementations and show where they differ"
 EXAMPLES = """\
@@ -89,12 +89,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``compare``: 0 if everything was compared, whatever came out; 2 if something is missing."""
-    from conformance import comparing, terminal, terminal_compare
-    from conformance.adapter import AdapterError
-    from conformance.comparison import write_json
-    from conformance.expectation import ExpectationError
-    from conformance.html.compare_page import write_html
-    from conformance.judging import Request
+    from conformance.compare import run as comparing
+    from conformance.compare import terminal as terminal_compare
+    from conformance.compare.comparison import write_json
+    from conformance.compare.page import write_html
+    from conformance.contract.protocol import AdapterError
+    from conformance.reports import terminal
+    from conformance.runs.request import Request
+    from conformance.search.known_deviations import ExpectationError
 
     try:
         check_clauses(arguments.clause)

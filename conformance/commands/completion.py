@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from conformance.shipped import SHIPPED
+from conformance.contract.shipped import SHIPPED
 from spec import all_clauses
 
 HELP = "print what a shell needs to complete the command"
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """``completion``: prints the script of a shell."""
     import shtab
 
-    from conformance.cli import build_parser
+    from conformance.commands.cli import build_parser
 
     parser = build_parser()
     for command in parser.commands.values():

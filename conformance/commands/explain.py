@@ -93,7 +93,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from conformance.explain.report import to_json
     from conformance.explain.study import study
     from conformance.explain.terminal import print_study
-    from conformance.terminal import console_for
+    from conformance.reports.terminal import console_for
 
     try:
         check_targets(arguments)

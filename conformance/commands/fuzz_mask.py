@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance.commands.common import add_output_options, check_targets, detail_of, fail
-from conformance.shipped import DEFAULT_IMPL
+from conformance.contract.shipped import DEFAULT_IMPL
 
 if TYPE_CHECKING:
     from conformance.fuzz_mask.load import Loader
@@ -106,7 +106,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``fuzz-mask``: judge a mask class."""
-    from conformance.adapter import AdapterError
+    from conformance.contract.protocol import AdapterError
     from conformance.fuzz_mask.contract import OracleError
     from conformance.fuzz_mask.load import Loader, LoadError
 
@@ -130,12 +130,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
-    from conformance.commands.common import ready
-    from conformance.foreign.where import Where
+    from conformance.contract.remote.where import Where
+    from conformance.contract.smoke import ready
     from conformance.fuzz_mask.outcome import FuzzRun
     from conformance.fuzz_mask.run import Fuzzing
     from conformance.fuzz_mask.show import print_run
-    from conformance.terminal import console_for
+    from conformance.reports.terminal import console_for
 
     source = _source(arguments, loader)
     oracle = None

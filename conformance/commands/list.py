@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from conformance.commands.common import fail
-from conformance.suggest import did_you_mean
+from conformance.contract.suggest import did_you_mean
 from spec import all_clauses
 
 HELP = "list clauses and their checks"
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """``list``: clauses with their checks."""
     from conformance import checks
-    from conformance.judge import CHECKS
+    from conformance.checks.registry import CHECKS
 
     checks.load_all()
     by_clause: dict[str, list[str]] = {}

@@ -34,11 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``merge``: prints and writes the report; exit codes are those of ``run``."""
-    from conformance import merge, terminal
-    from conformance.html.run_page import write_html
-    from conformance.junit import write_junit
-    from conformance.report import write_json
-    from conformance.runner import command_line
+    from conformance.reports import terminal
+    from conformance.reports.html.run_page import write_html
+    from conformance.reports.junit import write_junit
+    from conformance.runs import merge
+    from conformance.runs.report import write_json
+    from conformance.runs.runner import command_line
 
     try:
         check_targets(

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance.commands.common import at_least_one, check_targets, fail, ready
-from conformance.foreign.where import Where, add_options
+from conformance.commands.common import at_least_one, check_targets, fail
+from conformance.contract.remote.where import Where, add_options
+from conformance.contract.smoke import ready
 
 if TYPE_CHECKING:
-    from conformance.minimise import Minimiser
-    from conformance.verdict import Finding
+    from conformance.findings.finding import Finding
+    from conformance.search.minimise.minimise import Minimiser
 
 HELP = "shrink a saved problem further, and print a script for a bug report"
 EXAMPLES = """\
@@ -44,11 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``minimise``: prints the script; everything else goes to standard error."""
-    from conformance import expectation, replay
-    from conformance.adapter import AdapterError
-    from conformance.expectation import ExpectationError
-    from conformance.minimise import Minimiser
-    from conformance.text import finding_text
+    from conformance.contract.protocol import AdapterError
+    from conformance.findings.text import finding_text
+    from conformance.search import known_deviations as expectation
+    from conformance.search import replay
+    from conformance.search.known_deviations import ExpectationError
+    from conformance.search.minimise.minimise import Minimiser
 
     try:
         check_targets({"--output": arguments.output})
@@ -103,10 +105,10 @@ def show(
     finding: Finding, minimiser: Minimiser, arguments: argparse.Namespace, where: Where
 ) -> int:
     """Prints the script of a finding, and says what comes out when it is run."""
-    from conformance import library
-    from conformance.scripts.case import case_of
-    from conformance.scripts.run import outcome_of
-    from conformance.scripts.write import script
+    from conformance.bug_report.case import case_of
+    from conformance.bug_report.run import outcome_of
+    from conformance.bug_report.write import script
+    from conformance.contract import library
 
     shipped = arguments.impl.partition("=")[0]
     package = library.package(shipped) if shipped in library.PACKAGES else ""

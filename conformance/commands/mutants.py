@@ -20,7 +20,7 @@ from conformance.commands.common import (
     default_workers,
     fail,
 )
-from conformance.profiles import PROFILES
+from conformance.search.effort import PROFILES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,9 +76,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``mutants``: 1 if a mutant survives that must not, 2 after an interruption."""
-    from conformance import terminal
     from conformance.mutants import load_all
     from conformance.mutants.kill import fates
+    from conformance.reports import terminal
 
     try:
         check_clauses(arguments.clause)

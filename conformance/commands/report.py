@@ -24,10 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``report``: writes what is asked for; if nothing is, shows the report, with the exit code of its run."""
-    from conformance import terminal
-    from conformance.html.run_page import write_html
-    from conformance.junit import write_junit
-    from conformance.report import ReportError, read
+    from conformance.reports import terminal
+    from conformance.reports.html.run_page import write_html
+    from conformance.reports.junit import write_junit
+    from conformance.runs.report import ReportError, read
 
     try:
         check_targets({"--html": arguments.html, "--junit": arguments.junit})

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conformance import device
 from conformance.commands.common import (
     add_output_options,
     at_least_one,
@@ -16,16 +15,17 @@ from conformance.commands.common import (
     default_workers,
     detail_of,
     fail,
-    ready,
 )
-from conformance.foreign.where import Where, add_options
-from conformance.profiles import PROFILES
-from conformance.selection import Part, part
-from conformance.shipped import DEFAULT_IMPL, SHIPPED
+from conformance.contract import device
+from conformance.contract.remote.where import Where, add_options
+from conformance.contract.shipped import DEFAULT_IMPL, SHIPPED
+from conformance.contract.smoke import ready
+from conformance.runs.selection import Part, part
+from conformance.search.effort import PROFILES
 
 if TYPE_CHECKING:
-    from conformance.journal import Journal
-    from conformance.judging import Request
+    from conformance.runs.journal import Journal
+    from conformance.runs.request import Request
 
 HELP = "run the checks against an implementation"
 EXAMPLES = """\
@@ -110,13 +110,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``run``: judge an implementation."""
-    from conformance import database, judging, terminal
-    from conformance.adapter import AdapterError
-    from conformance.expectation import ExpectationError
-    from conformance.foreign.host import close
-    from conformance.html.run_page import write_html
-    from conformance.junit import write_junit
-    from conformance.report import write_json
+    from conformance.contract.protocol import AdapterError
+    from conformance.contract.remote.host import close
+    from conformance.reports import terminal
+    from conformance.reports.html.run_page import write_html
+    from conformance.reports.junit import write_junit
+    from conformance.runs import request as judging
+    from conformance.runs.report import write_json
+    from conformance.search import database
+    from conformance.search.known_deviations import ExpectationError
 
     try:
         check_clauses(arguments.clause)
@@ -151,7 +153,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def request_of(arguments: argparse.Namespace) -> Request:
     """What the command line asks for."""
-    from conformance.judging import Request
+    from conformance.runs.request import Request
 
     return Request(
         impl=arguments.impl,
@@ -173,7 +175,7 @@ def journal_of(arguments: argparse.Namespace, request: Request, version: str) ->
       JournalError: it cannot be continued.
       OSError: it cannot be written.
     """
-    from conformance.journal import Journal
+    from conformance.runs.journal import Journal
 
     if arguments.resume:
         return Journal(arguments.resume, request.header(version), resume=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from conformance.commands.common import fail
-from conformance.foreign.where import Where, add_options
+from conformance.contract.remote.where import Where, add_options
 
 HELP = "call everything that an adapter declares once"
 EXAMPLES = """\
@@ -22,8 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``smoke``: call everything that is declared once."""
-    from conformance.adapter import AdapterError
-    from conformance.smoke import profiles_of, smoke
+    from conformance.contract.protocol import AdapterError
+    from conformance.contract.smoke import profiles_of, smoke
 
     try:
         adapter = Where.of(arguments).open(arguments.impl)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.mask_json import Random
+from conformance.problems.mask_json import Random
 from reference.masks import And, Bool, Causal, ChunkedCausal, Dense, Expr, Full, Int, Local, Or
 
 

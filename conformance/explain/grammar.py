@@ -22,7 +22,7 @@ from pathlib import Path
 
 from conformance.explain.expressions import Documents, Prefix, Tiles
 from conformance.explain.files import from_array_file, from_python_file
-from conformance.mask_json import Random
+from conformance.problems.mask_json import Random
 from reference.masks import Causal, ChunkedCausal, Expr, Full, Local
 
 Value = int | float | None

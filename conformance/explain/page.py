@@ -15,7 +15,7 @@ from conformance.explain.memory import CHIPS, SIZES, SMEM_BESIDES
 from conformance.explain.report import to_json
 from conformance.explain.study import Question, Study
 from conformance.explain.wording import beside, count, listing, share, size
-from conformance.html.page import render
+from conformance.reports.html.page import render
 
 #: What stands before a remark.
 WORDS = {"good": "Good", "cost": "Costs", "limit": "Does not fit", "try": "Try"}

@@ -18,7 +18,7 @@ from conformance.explain.memory import (
     vmem_verdict,
 )
 from conformance.explain.study import Option, Study
-from conformance.mask_json import expr_to_json
+from conformance.problems.mask_json import expr_to_json
 
 #: Version of the form of `to_json`: it changes whenever a field changes its name or its meaning.
 SCHEMA = 1

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance.contract.fence import Crash
+from conformance.findings.violation import Violation
 from conformance.fuzz_mask.source import Arguments, Source
-from conformance.subject import Crash
-from conformance.user_mask import UserMask
-from conformance.violation import Violation
+from conformance.problems.user_mask import UserMask
 from reference.masks import Bool
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from conformance.contract.fence import Crash
+from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Advice, Case, Judge, Judges, expect_same
 from conformance.fuzz_mask.load import short
 from conformance.fuzz_mask.names import sizes_of_pair
-from conformance.subject import Crash
-from conformance.violation import Violation
 
 JUDGES = Judges()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from conformance.contract.fence import Crash
+from conformance.findings.text import block_map, problem_facts
 from conformance.fuzz_mask.case import Case, Difference, Pair
 from conformance.fuzz_mask.functions import explain
 from conformance.fuzz_mask.hunt import Found
@@ -13,8 +15,6 @@ from conformance.fuzz_mask.outcome import Fault
 from conformance.fuzz_mask.pictures import ROWS, beside, draw
 from conformance.fuzz_mask.problems import ProblemCase
 from conformance.fuzz_mask.source import Raised, Source
-from conformance.subject import Crash
-from conformance.text import block_map, problem_facts
 from reference.masks import Bool
 
 #: Frames of a traceback that are shown.

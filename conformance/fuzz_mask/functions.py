@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from conformance.contract.fence import Crash
+from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Advice, Case, Judges, NotAsked, expect_same
 from conformance.fuzz_mask.contract import READABLE
-from conformance.positions import Asking, Rectangles, askings, tiles, times_covered
-from conformance.subject import Crash
-from conformance.violation import Violation
+from conformance.problems.mask_queries import Asking, Rectangles, askings, tiles, times_covered
 from reference.masks import Bool
 
 JUDGES = Judges()
@@ -78,7 +78,7 @@ def check_function_inside_a_kernel(case: Case) -> None:
     """Tiles inside a kernel in interpret mode, and instructions of a TPU for it."""
     function = case.function
     try:
-        from conformance.adapters.mask_function import can_lower, in_kernel, lower_for_tpu
+        from conformance.adapters.shared.mask_function import can_lower, in_kernel, lower_for_tpu
     except ImportError:
         raise NotAsked from None  # without JAX there are no kernels
 

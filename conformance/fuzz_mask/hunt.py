@@ -11,11 +11,11 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies as st
 
-from conformance import constants
+from conformance.contract.fence import Crash
+from conformance.drawing import constants
+from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Advice, Judge, Kind, NotAsked, NotToBlame
-from conformance.search import hypothesis_settings
-from conformance.subject import Crash
-from conformance.violation import Violation
+from conformance.search.search import hypothesis_settings
 
 #: So many findings are made smaller; one cause may show in many checks.
 SHRUNK = 8

@@ -9,14 +9,14 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
+from conformance.contract.fence import Crash
+from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Advice, Case, Judges, NotAsked, Pair, expect_same
 from conformance.fuzz_mask.contract import READABLE
 from conformance.fuzz_mask.functions import moves_rows, with_positions
 from conformance.fuzz_mask.names import axis_of, sizes_of_pair
 from conformance.fuzz_mask.settings import Setting
 from conformance.fuzz_mask.source import Arguments, Source
-from conformance.subject import Crash
-from conformance.violation import Violation
 
 JUDGES = Judges()
 PAIR_JUDGES = Judges()

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from conformance.suggest import did_you_mean
+from conformance.contract.suggest import did_you_mean
+from conformance.packages import ROOT
 
 
 class LoadError(Exception):
@@ -27,7 +28,7 @@ def own_trace(error: BaseException, file: str) -> str:
 
 def own_frames(error: BaseException, file: str, most: int, also_others: bool = True) -> str:
     """The last frames of an error inside a file of the user, or else inside of what it called; none of this suite."""
-    suite = str(Path(__file__).parents[1])
+    suite = str(ROOT / "conformance")
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [frame for frame in frames if not frame.filename.startswith(suite)]
     own = [frame for frame in foreign if frame.filename == file]

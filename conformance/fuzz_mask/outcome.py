@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from conformance.report import environment
+from conformance.runs.report import environment
 
 #: Version of the form of `FuzzRun.to_json`.
 SCHEMA = 1

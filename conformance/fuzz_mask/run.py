@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance import expectation
-from conformance.adapters.user_masks import as_library_mask
+from conformance.adapters.shared.user_masks import as_library_mask
+from conformance.contract.fence import Subject
 from conformance.fuzz_mask import contract, functions, identity
 from conformance.fuzz_mask.case import Case, Judge
 from conformance.fuzz_mask.compiled import Elsewhere, judges_of
@@ -22,7 +22,7 @@ from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
 from conformance.fuzz_mask.settings import Setting, small_settings, tiny_settings
 from conformance.fuzz_mask.source import Source
-from conformance.subject import Subject
+from conformance.search import known_deviations as expectation
 
 #: The judge that builds kernels.
 IN_KERNEL = "check_function_inside_a_kernel"

@@ -21,7 +21,7 @@ from conformance.fuzz_mask.given import ATTRIBUTE, FORMS, called, normal, signat
 from conformance.fuzz_mask.literals import literal
 from conformance.fuzz_mask.load import LoadError
 from conformance.fuzz_mask.settings import Setting
-from conformance.user_mask import UserMask
+from conformance.problems.user_mask import UserMask
 
 _families = itertools.count(1)
 

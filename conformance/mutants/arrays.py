@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Info, Mutant, add
-from conformance.problem import Problem
+from conformance.problems.problem import Problem
 from reference.blocks import PARTIAL
 from reference.mask_info import (
     Direction,

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from conformance.adapter import Edit, Gradients, Inputs
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Edit, Gradients
 from conformance.mutants.base import Mutant, add
 from conformance.mutants.forward import LastStepLost
-from conformance.problem import Problem
+from conformance.problems.arrays import Inputs
+from conformance.problems.problem import Problem
 from reference.arithmetic import Real
 from reference.attention import Float
 from reference.mask_info import Direction

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conformance.adapter import Adapter, Description
-from conformance.adapters.reference import PreparedReference, ReferenceAdapter, validated
-from conformance.adapters.reference_numerics import Numerics, schedule_of
-from conformance.problem import Problem
+from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
+from conformance.adapters.reference.numerics import Numerics, schedule_of
+from conformance.contract.protocol import Adapter, Description
+from conformance.problems.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.masks import Bool, Int, Mask
@@ -199,6 +199,6 @@ def adapter_of(mutant: Mutant) -> Adapter:
     """
     if not mutant.edits:
         return MutantAdapter(mutant)
-    from conformance.adapters.pallas_impl_edited import edited
+    from conformance.mutants.edited_kernels import edited
 
     return edited(f"mutant-{mutant.name}", mutant.edits)

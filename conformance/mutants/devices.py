@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Edit, Forward, Inputs
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Edit, Forward
 from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
+from conformance.problems.arrays import Inputs
+from conformance.problems.problem import Problem
 from reference.attention import Float
 from reference.blocks import FULL, PARTIAL
 from reference.devices import head_slice

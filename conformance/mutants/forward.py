@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Edit, Forward, Inputs
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Edit, Forward
 from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
+from conformance.problems.arrays import Inputs
+from conformance.problems.problem import Problem
 from reference.arithmetic import Real, to_bfloat16
 from reference.blocks import FULL
 from reference.mask_info import Direction

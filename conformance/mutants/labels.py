@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Info, Mutant, add
-from conformance.problem import Problem
+from conformance.problems.problem import Problem
 from reference.blocks import FULL, PARTIAL
 from reference.dynamic import compile_dynamic
 from reference.flat import compile_flat

@@ -11,7 +11,7 @@ import numpy as np
 from conformance.mutants.arrays import grid_only
 from conformance.mutants.base import Info, Mutant, add
 from conformance.mutants.labels import compile_masks
-from conformance.problem import Problem
+from conformance.problems.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo, Shards
 from reference.sharding import Shard, shard_masks

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from conformance.mask_json import Random
 from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
+from conformance.problems.mask_json import Random
+from conformance.problems.problem import Problem
 from reference.masks import (
     And,
     Bool,

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Edit, Inputs
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Edit
 from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
+from conformance.problems.arrays import Inputs
+from conformance.problems.problem import Problem
 from reference.masks import Dense
 from reference.online import OnlineResult
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
 from conformance.mutants.base import Mutant, add
 from reference.arithmetic import Arithmetic, Real, to_bfloat16
 from reference.masks import Bool

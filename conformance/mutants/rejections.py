@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Mutant, add
-from conformance.problem import BlockSizes, Problem
+from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Expr, Full
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Forward, Inputs
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Forward
 from conformance.mutants.base import Mutant, add
+from conformance.problems.arrays import Inputs
 from reference.attention import Float, SegmentIds
 from reference.masks import Bool
 from reference.online import OnlineResult

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
+from conformance.problems.problem import Problem
 from reference.schedule import Schedule
 from reference.sharding import Shard
 

@@ -6,14 +6,15 @@ import re
 from html import escape
 from pathlib import Path
 
-from conformance import expectation, replay
-from conformance.expectation import Deviation
-from conformance.html.blocks import block_pictures, mask_pictures
-from conformance.judge import CHECKS
-from conformance.pictures import block_map
-from conformance.problem import Problem
-from conformance.text import problem_facts
-from conformance.verdict import Finding
+from conformance.checks.registry import CHECKS
+from conformance.findings.finding import Finding
+from conformance.findings.pictures import block_map
+from conformance.findings.text import problem_facts
+from conformance.problems.problem import Problem
+from conformance.reports.html.blocks import block_pictures, mask_pictures
+from conformance.search import known_deviations as expectation
+from conformance.search import replay
+from conformance.search.known_deviations import Deviation
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "findings"

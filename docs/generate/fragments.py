@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from conformance.judge import CHECKS
+from conformance.checks.registry import CHECKS
 from conformance.mutants import MUTANTS
 from docs.generate import (
     api,

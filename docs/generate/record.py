@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from conformance import checks, expectation, replay
-from conformance.commands.common import ready
-from conformance.expectation import Deviation
-from conformance.foreign.where import Where
-from conformance.judge import CHECKS, Check
-from conformance.numeric_vectors import VECTORS as NUMERIC
-from conformance.problem import Problem
-from conformance.search import domain_vectors, evaluate
-from conformance.subject import Subject
-from conformance.verdict import Finding
+from conformance import checks
+from conformance.checks.registry import CHECKS, Check
+from conformance.contract.smoke import ready
+from conformance.contract.fence import Subject
+from conformance.contract.remote.where import Where
+from conformance.drawing.numeric_vectors import VECTORS as NUMERIC
+from conformance.findings.finding import Finding
+from conformance.problems.problem import Problem
+from conformance.search import known_deviations as expectation
+from conformance.search import replay
+from conformance.search.known_deviations import Deviation
+from conformance.search.search import domain_vectors, evaluate
 from reference.masks import Causal
 
 FOLDER = Path(__file__).parents[1] / "findings"

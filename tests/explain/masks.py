@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from conformance.explain.expressions import Documents, Function, Prefix, Tiles
-from conformance.mask_json import Random
+from conformance.problems.mask_json import Random
 from reference.masks import (
     And,
     Causal,

@@ -19,7 +19,7 @@ from conformance.explain.report import SCHEMA, SCHEMA_FILE
 from conformance.explain.study import Question, study
 from conformance.explain.terminal import print_study
 from reference.masks import Causal
-from tests.command_line import Run
+from tests.commands.command_line import Run
 
 FORM = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 jsonschema.Draft202012Validator.check_schema(FORM)

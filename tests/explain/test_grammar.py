@@ -19,7 +19,7 @@ from conformance.explain.expressions import (
 from conformance.explain.grammar import MaskError, number, parse
 from conformance.explain.segments import segments
 from conformance.explain.survey import Cut, visible_pairs
-from conformance.mask_json import Random
+from conformance.problems.mask_json import Random
 from reference.masks import And, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
 CAUSAL, BAND, PREFIX = Causal(), Local(1024, 0), Prefix(100)

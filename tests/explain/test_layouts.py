@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import pallas_impl.masks
 import pallas_impl.schedule
-from conformance.adapters.pallas_common import library_mask
-from conformance.adapters.pallas_impl_adapter import PreparedPallasImpl
+from conformance.adapters.pallas_impl.adapter import PreparedPallasImpl
+from conformance.adapters.shared.common import library_mask
 from conformance.explain import layouts, visits
 from conformance.explain.dynamic import dynamic_schedules
 from conformance.explain.expressions import Prefix
@@ -21,8 +21,8 @@ from conformance.explain.layouts import Compiled, Schedule, schedules
 from conformance.explain.memory import smem_total
 from conformance.explain.survey import Cut
 from conformance.explain.visits import Heads, cached_fetches, flash_fetches, rows_of
-from conformance.mask_json import Random
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.mask_json import Random
 from pallas_impl import memory_budget
 from pallas_impl.block_sizes import BlockSizes as OurBlockSizes
 from pallas_impl.plan import Sharding, make_plan

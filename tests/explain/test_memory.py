@@ -23,7 +23,7 @@ from conformance.explain.memory import (
 )
 from conformance.explain.study import Question, Study, study
 from conformance.explain.visits import Heads
-from conformance.mask_json import Random
+from conformance.problems.mask_json import Random
 from pallas_impl import BlockSizes, CausalMask, make_splash_mha
 from reference.masks import Causal, Expr, Full
 from tests.explain import kernels

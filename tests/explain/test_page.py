@@ -24,8 +24,8 @@ from conformance.explain.visits import Heads
 from reference.flat import compile_flat
 from reference.mask_info import compile_grid
 from reference.masks import Mask
-from tests.browser import opened, started
-from tests.test_html import Tags
+from tests.reports.browser import opened, started
+from tests.reports.test_html import Tags
 
 MASKS = {
     "causal": ("causal", 1024, 1024, 128, 128),

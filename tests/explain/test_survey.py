@@ -14,7 +14,7 @@ from conformance.explain.bounds import Box, facts
 from conformance.explain.expressions import Documents, Prefix, Tiles, grain
 from conformance.explain.shades import shades
 from conformance.explain.survey import Cut, TooManyEntries, prepared, visible_pairs
-from conformance.mask_json import Random
+from conformance.problems.mask_json import Random
 from reference.blocks import labels, partial_stack
 from reference.masks import Causal, ChunkedCausal, Full, Local, Mask
 from tests.explain.masks import Case, cases

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.fuzz_mask import run as run_module
 from conformance.fuzz_mask.outcome import SCHEMA_FILE
-from tests.command_line import Run
+from tests.commands.command_line import Run
 from tests.fuzz_mask.harness import FEW
 
 MASKS = '''

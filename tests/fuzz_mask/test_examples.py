@@ -10,7 +10,7 @@ import pytest
 from conformance.adapter import load
 from conformance.commands.fuzz_mask import implementation_of
 from conformance.fuzz_mask.load import Loader
-from tests.command_line import Run
+from tests.commands.command_line import Run
 from tests.fuzz_mask.harness import FEW, KERNELS, judged
 
 FOLDER = Path(__file__).parents[2] / "examples" / "masks"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance.adapter import Description
-from conformance.adapters.reference import PreparedReference, ReferenceAdapter, validated
+from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
 from conformance.fuzz_mask.contract import OracleError
 from conformance.fuzz_mask.load import LoadError
 from conformance.fuzz_mask.run import Effort
 from conformance.fuzz_mask.show import by_cause
 from conformance.problem import Problem
-from conformance.user_mask import UserMask
+from conformance.problems.user_mask import UserMask
 from reference.mask_info import Direction
 from tests.fuzz_mask import broken
 from tests.fuzz_mask.harness import FEW, judged

@@ -1,0 +1,117 @@
+"""What a check found, as plain data: the record behind every report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from conformance.findings.budget_use import Histogram
+from conformance.findings.coverage import Coverage
+from conformance.findings.pictures import BlockMap, Region
+from conformance.problems.problem import Problem
+
+Status = Literal["conforms", "violates", "known deviation", "n/a", "error"]
+Kind = Literal["value", "crash", "quality"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One way in which an implementation departs from a clause, on its smallest problem.
+
+    Attributes:
+      clause: id of the clause.
+      check: name of the check.
+      kind: ``value`` (wrong result), ``crash`` (it raised), ``quality`` (a figure, never a failure).
+      problem: JSON form of the problem.
+      where: place of the difference.
+      expected, actual: what the clause asks for and what was found.
+      signature: what crashes of one cause have in common ("" otherwise).
+      detail: traceback or figures.
+      vector: name of the fixed problem ("" if found by search).
+      deviation: id of the known deviation that covers it ("" if none).
+      ratio: of a quality figure, to the best possible.
+      blocks: picture of the blocks of the problem.
+      region: where results differ; None if that is one place, or a crash.
+    """
+
+    clause: str
+    check: str
+    kind: Kind
+    problem: dict[str, Any]
+    where: str
+    expected: str
+    actual: str
+    signature: str = ""
+    detail: str = ""
+    vector: str = ""
+    deviation: str = ""
+    ratio: float = 1.0
+    blocks: BlockMap | None = None
+    region: Region | None = None
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Sort key: few blocks, few heads, few shards, short description first."""
+        problem = Problem.from_json(self.problem)
+        q, kv = problem.grid()
+        shards = problem.shards
+        return (
+            q * kv,
+            problem.heads,
+            shards.head * shards.q * shards.kv,
+            problem.q_len * problem.kv_len,
+            len(problem.dumps()),
+        )
+
+    def grid(self) -> str:
+        """Size of the problem for reports, e.g. ``2×3 blocks of 128×128``."""
+        problem = Problem.from_json(self.problem)
+        q, kv = problem.grid()
+        return f"{q}×{kv} blocks of {problem.blocks.q}×{problem.blocks.kv}"
+
+
+@dataclass
+class Outcome:
+    """The result of one check.
+
+    Attributes:
+      clause, check, chapter: what was checked.
+      status: the verdict.
+      reason: why it is n/a, or the harness error.
+      examples: problems tried.
+      seconds: wall time.
+      findings: violations, known deviations and quality figures, smallest problem each.
+      stale: ids of known deviations that no longer fail.
+      ratios: of numerical results, error / budget by quantity.
+      coverage: which problems were tried.
+      refused: what the implementation said that it does not offer, and of how many problems.
+    """
+
+    clause: str
+    check: str
+    chapter: str
+    status: Status
+    reason: str = ""
+    examples: int = 0
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+    ratios: dict[str, Histogram] = field(default_factory=dict)
+    coverage: Coverage = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Outcome:
+        """Inverse of `to_json`."""
+        fields = dict(data)
+        fields["findings"] = [Finding(**finding) for finding in fields["findings"]]
+        return Outcome(**fields)
+
+    def of_kind(self, *kinds: Kind) -> list[Finding]:
+        """Findings of some kinds that no known deviation covers."""
+        return [f for f in self.findings if f.kind in kinds and not f.deviation]
