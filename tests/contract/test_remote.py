@@ -72,8 +72,9 @@ def shipped() -> list[str]:
     """Every module that an adapter of another interpreter needs."""
     todo = ["conformance.contract.remote.start", "conformance.contract.remote.worker"]
     # Our own kernels run where this suite runs, and need its Python.
-    adapters = (HOME / "conformance" / "adapters").glob("[!_]*.py")
-    todo += [f"conformance.adapters.{p.stem}" for p in adapters if "pallas_impl" not in p.stem]
+    adapters = (HOME / "conformance" / "adapters").rglob("[!_]*.py")
+    names = [".".join(path.relative_to(HOME).with_suffix("").parts) for path in adapters]
+    todo += [name for name in names if "pallas_impl" not in name]
     found: set[str] = set()
     while todo:
         module = todo.pop()

@@ -15,6 +15,7 @@ from conformance.contract.shipped import SHIPPED
 from conformance.drawing.numeric_vectors import VECTORS as NUMERIC_VECTORS
 from conformance.drawing.vectors import LONG_VECTORS, VECTORS
 from conformance.findings.finding import Finding
+from conformance.packages import ROOT
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks
 from conformance.problems.predicates import PREDICATES, describe_labels, mask_kinds

@@ -99,7 +99,7 @@ class Process:
         self._unread = b""
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        start = root / "conformance" / "foreign" / "start.py"
+        start = root / "conformance" / "contract" / "remote" / "start.py"
         arguments = [str(start), str(root), str(theirs_in), str(theirs_out), self.folder]
         try:
             self._process = subprocess.Popen(
@@ -248,7 +248,7 @@ def _stack(stderr: str) -> list[str]:
     """The stack of Python functions that faulthandler wrote, the innermost last, without those of the suite."""
     _, _, rest = stderr.rpartition("(most recent call first):\n")
     frames = itertools.takewhile(lambda line: line.startswith("  File "), rest.split("\n"))
-    return [line for line in frames if f"{os.sep}conformance{os.sep}foreign{os.sep}" not in line][
+    return [line for line in frames if f"{os.sep}conformance{os.sep}contract{os.sep}remote{os.sep}" not in line][
         ::-1
     ]
 
