@@ -10,6 +10,7 @@ from typing import Any
 from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
 from conformance.adapters.reference.numerics import Numerics, schedule_of
 from conformance.contract.protocol import Adapter, Description
+from conformance.mutants.edited_kernels import SourceEdit, edited
 from conformance.problems.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
@@ -18,21 +19,6 @@ from reference.schedule import Schedule
 from reference.sharding import Shard
 
 Info = GridMaskInfo | FlatMaskInfo
-
-
-@dataclass(frozen=True)
-class SourceEdit:
-    """A change of the source text of `pallas_impl`.
-
-    Attributes:
-      module: name of the module in the package.
-      old: text that stands in it exactly once.
-      new: what replaces it.
-    """
-
-    module: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True)
@@ -199,6 +185,5 @@ def adapter_of(mutant: Mutant) -> Adapter:
     """
     if not mutant.edits:
         return MutantAdapter(mutant)
-    from conformance.mutants.edited_kernels import edited
 
     return edited(f"mutant-{mutant.name}", mutant.edits)

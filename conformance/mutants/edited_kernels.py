@@ -11,18 +11,32 @@ import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
 from conformance.contract.protocol import Description
-from conformance.mutants.base import SourceEdit
 
 PACKAGE = "pallas_impl"
 ADAPTER = "conformance.adapters.pallas_impl.adapter"
 #: Modules of this project that hold names of the package.
 BOUND = ("conformance.adapters.pallas_impl.numerics", ADAPTER)
+
+
+@dataclass(frozen=True)
+class SourceEdit:
+    """A change of the source text of `pallas_impl`.
+
+    Attributes:
+      module: name of the module in the package.
+      old: text that stands in it exactly once.
+      new: what replaces it.
+    """
+
+    module: str
+    old: str
+    new: str
 
 
 def edited_source(source: str, edits: Sequence[SourceEdit]) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from conformance import checks
 from conformance.checks.registry import CHECKS, Check
-from conformance.contract.smoke import ready
 from conformance.contract.fence import Subject
 from conformance.contract.remote.where import Where
+from conformance.contract.smoke import ready
 from conformance.drawing.numeric_vectors import VECTORS as NUMERIC
 from conformance.findings.finding import Finding
 from conformance.problems.problem import Problem

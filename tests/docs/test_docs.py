@@ -16,9 +16,10 @@ import pytest
 from conformance.adapter import FEATURES
 from conformance.checks import MODULES
 from conformance.commands.cli import COMMANDS, build_parser
-from conformance.commands.common import check_clauses, ready
+from conformance.commands.common import check_clauses
 from conformance.contract.fence import Subject
 from conformance.contract.remote.where import Where
+from conformance.contract.smoke import ready
 from conformance.mutants import MUTANTS
 from conformance.problem import Problem
 from conformance.search import replay

@@ -12,8 +12,8 @@ from conformance.checks.registry import Check
 from conformance.contract.fence import Subject
 from conformance.mutants import Mutant, load_all
 from conformance.mutants import edited_kernels as pallas_impl_edited
-from conformance.mutants.base import SourceEdit, adapter_of
-from conformance.mutants.edited_kernels import edited, edited_source
+from conformance.mutants.base import adapter_of
+from conformance.mutants.edited_kernels import SourceEdit, edited, edited_source
 from conformance.mutants.kernels import PREFIX
 from conformance.mutants.kill import checks_of, subject_of
 from conformance.problem import Problem

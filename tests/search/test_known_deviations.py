@@ -19,7 +19,6 @@ from conformance.packages import ROOT
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks
 from conformance.problems.predicates import PREDICATES, describe_labels, mask_kinds
-from conformance.search import known_deviations as expectation
 from conformance.search.known_deviations import (
     Deviation,
     ExpectationError,

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The adapter of `pallas_impl`, this project's own splash attention."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What the adapters of the Pallas libraries share: arrays, masks, and compiled kernels that are kept."""

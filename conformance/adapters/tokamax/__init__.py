@@ -1,1 +1,1 @@
-"""TODO."""
+"""The adapter of the splash attention of tokamax and of its forks."""

@@ -248,9 +248,11 @@ def _stack(stderr: str) -> list[str]:
     """The stack of Python functions that faulthandler wrote, the innermost last, without those of the suite."""
     _, _, rest = stderr.rpartition("(most recent call first):\n")
     frames = itertools.takewhile(lambda line: line.startswith("  File "), rest.split("\n"))
-    return [line for line in frames if f"{os.sep}conformance{os.sep}contract{os.sep}remote{os.sep}" not in line][
-        ::-1
-    ]
+    return [
+        line
+        for line in frames
+        if f"{os.sep}conformance{os.sep}contract{os.sep}remote{os.sep}" not in line
+    ][::-1]
 
 
 def _size(size: int) -> str:
