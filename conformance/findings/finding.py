@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from conformance.findings.budget_use import Histogram
@@ -23,7 +23,7 @@ class Finding:
       clause: id of the clause.
       check: name of the check.
       kind: ``value`` (wrong result), ``crash`` (it raised), ``quality`` (a figure, never a failure).
-      problem: JSON form of the problem.
+      problem: what was tried.
       where: place of the difference.
       expected, actual: what the clause asks for and what was found.
       signature: what crashes of one cause have in common ("" otherwise).
@@ -38,7 +38,7 @@ class Finding:
     clause: str
     check: str
     kind: Kind
-    problem: dict[str, Any]
+    problem: Problem
     where: str
     expected: str
     actual: str
@@ -53,9 +53,8 @@ class Finding:
     @property
     def size(self) -> tuple[int, ...]:
         """Sort key: few blocks, few heads, few shards, short description first."""
-        problem = Problem.from_json(self.problem)
+        problem, shards = self.problem, self.problem.shards
         q, kv = problem.grid()
-        shards = problem.shards
         return (
             q * kv,
             problem.heads,
@@ -66,9 +65,22 @@ class Finding:
 
     def grid(self) -> str:
         """Size of the problem for reports, e.g. ``2×3 blocks of 128×128``."""
-        problem = Problem.from_json(self.problem)
-        q, kv = problem.grid()
-        return f"{q}×{kv} blocks of {problem.blocks.q}×{problem.blocks.kv}"
+        q, kv = self.problem.grid()
+        return f"{q}×{kv} blocks of {self.problem.blocks.q}×{self.problem.blocks.kv}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**vars(self), "problem": self.problem.to_json()}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Finding:
+        """Inverse of `to_json`.
+
+        Raises:
+          KeyError, TypeError: fields are missing, or unknown.
+          ValueError: the problem is invalid.
+        """
+        return Finding(**{**data, "problem": Problem.from_json(data["problem"])})
 
 
 @dataclass
@@ -103,13 +115,13 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        return {**vars(self), "findings": [finding.to_json() for finding in self.findings]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Outcome:
         """Inverse of `to_json`."""
         fields = dict(data)
-        fields["findings"] = [Finding(**finding) for finding in fields["findings"]]
+        fields["findings"] = [Finding.from_json(finding) for finding in fields["findings"]]
         return Outcome(**fields)
 
     def of_kind(self, *kinds: Kind) -> list[Finding]:
