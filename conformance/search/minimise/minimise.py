@@ -11,7 +11,8 @@ from conformance.contract.fence import Subject
 from conformance.contract.protocol import Description
 from conformance.contract.remote.errors import NotTried
 from conformance.drawing.domain import acceptable
-from conformance.drawing.numeric_domain import TRAITS, NumericDomain, traits_of
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.signatures import TRAITS, traits_of
 from conformance.findings.finding import Finding
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import BARE, SIMPLE
