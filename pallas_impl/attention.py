@@ -130,9 +130,24 @@ def backward(
     return dq(cfg, plan.dq, args, dtype=dtype), dk, dv
 
 
+@jax.custom_jvp
+def first_derivative_only(arrays: Any) -> Any:
+    """The arrays themselves; differentiating them again is refused with a text."""
+    return arrays
+
+
+@first_derivative_only.defjvp
+def _refuse_second_derivative(primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError(
+        "splash attention has first derivatives only: its backward kernels cannot be "
+        "differentiated. Use dense attention where second derivatives are needed"
+    )
+
+
 def _backward_rule(cfg: KernelConfig, kept: Any, cotangent: Any) -> Any:
     plan, q, k, v, segment_ids, sinks, out, logsumexp = kept
     do = cotangent[0] if cfg.save_residuals else cotangent
+    q, k, v, do = first_derivative_only((q, k, v, do))
     delta = jnp.sum(do.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
     if cfg.save_residuals:
         delta = delta - cotangent[1].logsumexp

@@ -17,7 +17,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from pallas_impl.attention import Residuals, backward, sinks_gradient, statistics
+from pallas_impl.attention import (
+    Residuals,
+    backward,
+    first_derivative_only,
+    sinks_gradient,
+    statistics,
+)
 from pallas_impl.backward_dkv import BackwardOperands
 from pallas_impl.config import LN2, LOG2E, MAX_FLOOR, KernelConfig
 from pallas_impl.forward import PartialResult, forward_partial
@@ -273,6 +279,7 @@ def _forward_rule(
 def _backward_rule(cfg: KernelConfig, ring: RingConfig, kept: Any, cotangent: Any) -> Any:
     plan, q, k, v, segment_ids, sinks, out, logsumexp = kept
     do = cotangent[0] if cfg.save_residuals else cotangent
+    q, k, v, do = first_derivative_only((q, k, v, do))
     delta = jnp.sum(do.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
     if cfg.save_residuals:
         delta = delta - cotangent[1].logsumexp
