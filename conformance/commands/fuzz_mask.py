@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from conformance.commands.common import add_output_options, check_targets, detail_of, fail
+from conformance.contract.load import Loader, LoadError
 from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.where import Where
 from conformance.contract.shipped import DEFAULT_IMPL
 from conformance.contract.smoke import ready
 from conformance.fuzz_mask.contract import OracleError
-from conformance.fuzz_mask.load import Loader, LoadError
 from conformance.fuzz_mask.outcome import FuzzRun
 from conformance.fuzz_mask.run import EFFORTS, STAGES, Fuzzing
 from conformance.fuzz_mask.show import print_run
@@ -131,7 +131,7 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
     source = _source(arguments, loader)
     oracle = None
     if arguments.oracle:
-        function, _ = loader.attribute(arguments.oracle, "--oracle")
+        function, _ = loader.load(arguments.oracle)
         if not callable(function):
             return fail(f"--oracle {arguments.oracle}: is not a function")
         oracle = (function, arguments.oracle)
@@ -171,10 +171,10 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
 
 def _source(arguments: argparse.Namespace, loader: Loader) -> Source:
 
-    make, module = loader.attribute(arguments.target, "CLASS")
+    make, module = loader.load(arguments.target)
     strategy: Any = None
     if arguments.strategy:
-        strategy, _ = loader.attribute(arguments.strategy, "--strategy")
+        strategy, _ = loader.load(arguments.strategy)
     name = arguments.target.rpartition(":")[2]
     return Source(make, name, module, strategy, arguments.instance)
 
