@@ -13,7 +13,7 @@ from conformance.commands import common
 from conformance.commands.common import fail
 
 if TYPE_CHECKING:
-    from conformance.explain.study import Question
+    from conformance.explain.costs.study import Question
     from reference.masks import Expr
 
 HELP = "predict what a mask costs: blocks, fetches, memory"
@@ -88,11 +88,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``explain``: what a mask costs."""
-    from conformance.explain.advice import remarks
-    from conformance.explain.grammar import MaskError
-    from conformance.explain.report import to_json
-    from conformance.explain.study import study
-    from conformance.explain.terminal import print_study
+    from conformance.explain.costs.study import study
+    from conformance.explain.language.grammar import MaskError
+    from conformance.explain.output.advice import remarks
+    from conformance.explain.output.report import to_json
+    from conformance.explain.output.terminal import print_study
     from conformance.reports.terminal import console_for
 
     try:
@@ -100,11 +100,11 @@ def execute(arguments: argparse.Namespace) -> int:
         found = study(question_of(arguments))
         said = remarks(found)
         if arguments.html:
-            from conformance.explain.page import write_page
+            from conformance.explain.output.page import write_page
 
             write_page(found, said, arguments.html)
         if arguments.png:
-            from conformance.explain.picture import write_picture
+            from conformance.explain.output.picture import write_picture
 
             write_picture(found, said, arguments.png)
     except MaskError as error:
@@ -145,7 +145,7 @@ def whole(option: str, text: str) -> int:
     Raises:
       ValueError: it is no whole number of at least 1.
     """
-    from conformance.explain.grammar import number
+    from conformance.explain.language.grammar import number
 
     try:
         found = number(text)
@@ -162,11 +162,11 @@ def question_of(arguments: argparse.Namespace) -> Question:
     Raises:
       ValueError: an option that cannot be, or that does not go with the others.
     """
-    from conformance.explain.grammar import parse
-    from conformance.explain.memory import DTYPES
-    from conformance.explain.segments import segments
-    from conformance.explain.study import Question
-    from conformance.explain.visits import Heads
+    from conformance.explain.costs.memory import DTYPES
+    from conformance.explain.costs.study import Question
+    from conformance.explain.costs.visits import Heads
+    from conformance.explain.language.grammar import parse
+    from conformance.explain.language.segments import segments
 
     q_len = whole("--seq", arguments.seq) if arguments.seq else None
     kv_len = whole("--kv", arguments.kv) if arguments.kv else q_len
@@ -206,8 +206,8 @@ def lengths(expr: Expr, q_len: int | None, kv_len: int | None) -> tuple[int, int
     Raises:
       ValueError: there are none, or they do not go together.
     """
-    from conformance.explain.expressions import Documents, leaves
-    from conformance.explain.segments import documents
+    from conformance.explain.language.expressions import Documents, leaves
+    from conformance.explain.language.segments import documents
     from reference.masks import Dense, Mask
 
     parts = leaves(expr)
@@ -229,7 +229,7 @@ def block_sizes(text: str, q_len: int, kv_len: int) -> tuple[int, int]:
     Raises:
       ValueError: it is neither, or does not divide the lengths; the message has sizes that do.
     """
-    from conformance.explain.sizes import dividing
+    from conformance.explain.costs.sizes import dividing
 
     sides = text.lower().replace("×", "x").split("x")
     if len(sides) > 2:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from conformance.explain.expressions import Claimed, ClaimedRows, Function, ReadOff
+from conformance.contract.suggest import did_you_mean
+from conformance.explain.language.expressions import Claimed, ClaimedRows, Function, ReadOff
 from reference.masks import Bool, Dense, Expr, Mask
 
 #: Entries of a mask of somebody else that are read by slices.
@@ -37,8 +37,7 @@ def from_array_file(path: Path) -> Expr:
 def _near(path: Path) -> str:
     folder = path.parent
     names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {folder / near[0]}?" if near else ""
+    return did_you_mean(path.name, names)
 
 
 def _dense(array: Any, name: str) -> Dense:
@@ -67,8 +66,7 @@ def from_python_file(path: Path, call: str, q_len: int | None, kv_len: int | Non
     module = _module(path)
     name, *rest = call.split("(", 1)
     if not hasattr(module, name):
-        near = difflib.get_close_matches(name, vars(module), n=1)
-        raise ValueError(f"{path} has no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ValueError(f"{path} has no {name}{did_you_mean(name, vars(module))}")
     made = getattr(module, name)
     if rest:
         ordered, by_name = _arguments(call, q_len, kv_len)
