@@ -10,15 +10,14 @@ from conformance.explain.blocks.survey import prepared
 from conformance.explain.costs.layouts import LAYOUTS, Schedule, final_schedule
 from conformance.explain.costs.memory import (
     CHIPS,
-    LANES,
     MIB,
-    SUBLANES,
     Shape,
     smem_bytes,
     smem_total,
     vmem_bytes,
     vmem_verdict,
 )
+from conformance.explain.costs.sizes import LANES, SUBLANES
 from conformance.explain.costs.study import Option, Stack, Study
 from conformance.explain.language.expressions import is_structured
 from conformance.explain.output.wording import beside, blocks, count, listing, share, size
