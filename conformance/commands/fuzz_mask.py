@@ -107,7 +107,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """``fuzz-mask``: judge a mask class."""
     from conformance.contract.protocol import AdapterError
-    from conformance.fuzz_mask.contract import OracleError
+    from conformance.fuzz_mask.class_checks import OracleError
     from conformance.fuzz_mask.load import Loader, LoadError
 
     loader = Loader()
