@@ -15,7 +15,7 @@ from conformance.commands.common import (
     detail_of,
     fail,
 )
-from conformance.contract import device
+from conformance.contract import settings
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.shipped import SHIPPED
 from conformance.search.effort import PROFILES
@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
-        choices=device.DEVICES,
+        choices=settings.DEVICES,
         help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
     )
     add_options(parser.add_argument)
@@ -106,7 +106,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if len(arguments.impls) < 2:
             raise ValueError("compare needs two implementations or reports, or more")
         if arguments.device:
-            device.want(arguments.device)
+            settings.request_device(arguments.device)
         request = Request(
             impl="",
             where=Where.of(arguments),

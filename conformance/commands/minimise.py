@@ -110,7 +110,7 @@ def show(
     from conformance.contract import library
 
     shipped = arguments.impl.partition("=")[0]
-    package = library.package(shipped) if shipped in library.PACKAGES else ""
+    package = library.judged_package(shipped) if shipped in library.PACKAGES else ""
     made = script(case_of(finding, minimiser.subject, arguments.impl, package))
     print(made.text, end="")
     if made.note:

@@ -16,7 +16,7 @@ from conformance.commands.common import (
     detail_of,
     fail,
 )
-from conformance.contract import device
+from conformance.contract import settings
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.shipped import DEFAULT_IMPL, SHIPPED
 from conformance.contract.smoke import ready
@@ -101,7 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
-        choices=device.DEVICES,
+        choices=settings.DEVICES,
         help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
     )
     add_options(parser.add_argument)
@@ -117,7 +117,6 @@ def execute(arguments: argparse.Namespace) -> int:
     from conformance.reports.junit import write_junit
     from conformance.runs import request as judging
     from conformance.runs.report import write_json
-    from conformance.search import database
     from conformance.search.known_deviations import ExpectationError
 
     try:
@@ -128,8 +127,8 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.failures.exists() and not arguments.failures.is_dir():
             raise ValueError(f"--failures {arguments.failures}: is not a folder")
         if arguments.device:
-            device.want(arguments.device)
-        database.want(arguments.database)
+            settings.request_device(arguments.device)
+        settings.request_database(arguments.database)
         request = request_of(arguments)
         adapter, subject = ready(arguments.impl, request.where)
         close(adapter)  # every process of checks has its own
