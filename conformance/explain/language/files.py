@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.contract.load import Loader, LoadError, suggest_file
-from conformance.explain.expressions import Claimed, ClaimedRows, Function, ReadOff
+from conformance.explain.language.expressions import Claimed, ClaimedRows, Function, ReadOff
 from reference.masks import Bool, Dense, Expr, Mask
 
 #: Entries of a mask of somebody else that are read by slices.

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.advice import Remark
-from conformance.explain.shades import Shades, shades
-from conformance.explain.study import Study
-from conformance.explain.wording import blocks, share
+from conformance.explain.blocks.shades import Shades, shades
+from conformance.explain.costs.study import Study
+from conformance.explain.output.advice import Remark
+from conformance.explain.output.wording import blocks, share
 
 #: Cells along a side at most.
 CELLS = 1024

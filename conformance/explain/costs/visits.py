@@ -7,14 +7,14 @@ the step to the next row needs a look. The counts are those of `reference.schedu
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.survey import BATCH, Labels
+from conformance.explain.blocks.survey import Labels, batches
 
 Counts = NDArray[np.int64]
 
@@ -70,7 +70,7 @@ def rows_of(labels: Labels, slots: int = 1) -> Rows:
     first, last = np.full((2, rows), -1, dtype=np.int64)
     begin = np.full((rows, slots), -1, dtype=np.int64)
     end = np.full((rows, 2, slots), -1, dtype=np.int64)
-    for part in _strips(rows, columns):
+    for part in batches(rows, columns):
         column = np.nonzero(labels[part])[1]
         count = active[part]
         start = np.cumsum(count) - count
@@ -85,11 +85,6 @@ def rows_of(labels: Labels, slots: int = 1) -> Rows:
                 has = (rank >= 0) & (rank < count)
                 end[part][has, step, slot] = column[(start + rank)[has]]
     return Rows(active, first, last, begin, end, columns, bool(labels[-1, -1]))
-
-
-def _strips(rows: int, columns: int) -> Iterator[slice]:
-    step = max(1, BATCH // columns)
-    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def _over_heads(inside: int, returns: bool, heads: Heads) -> int:

@@ -1,6 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers, and the problem in question, as people read them."""
 
 from __future__ import annotations
+
+from conformance.explain.costs.study import Question
 
 
 def size(nbytes: int) -> str:
@@ -41,3 +43,17 @@ def blocks(block_q: int, block_kv: int) -> str:
 def listing(parts: list[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def problem_facts(question: Question) -> list[str]:
+    """The problem in a few short phrases, lengths first."""
+    heads = count(question.heads.q, "head")
+    if question.heads.kv != question.heads.q:
+        heads += f" ({question.heads.kv} kv)"
+    facts = [
+        f"{question.q_len:,} × {question.kv_len:,} tokens",
+        heads,
+        f"head_dim {question.head_dim}",
+        question.dtype,
+    ]
+    return facts + ["segment ids"] * question.segmented + ["run-time mask"] * question.dynamic

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.bounds import Box, Positions, facts
-from conformance.explain.expressions import grain, is_structured, leaves
-from conformance.explain.intervals import clip, intervals, visible_between
+from conformance.explain.blocks.bounds import Box, Positions, facts
+from conformance.explain.blocks.intervals import clip, intervals, visible_between
+from conformance.explain.language.expressions import grain, is_structured, leaves
 from reference.blocks import EMPTY, FULL, PARTIAL, block_grid
 from reference.masks import Bool, Dense, Expr
 
@@ -48,7 +48,7 @@ def prepared(expr: Expr, q_len: int, kv_len: int) -> Expr:
         return expr
     array = np.empty((q_len, kv_len), dtype=np.bool_)
     kv_ids = np.arange(kv_len)[None, :]
-    for rows in _batches(q_len, kv_len):
+    for rows in batches(q_len, kv_len):
         array[rows] = expr.visible(np.arange(q_len)[rows, None], kv_ids)
     return Dense(array)
 
@@ -99,10 +99,10 @@ class Cut:
         rows, columns = self.grid
         result = np.empty((rows, columns), dtype=np.int8)
         unclear, number = [], 0
-        for part in _batches(rows, columns):
+        for part in batches(rows, columns):
             result[part], i, j = self._strip(part)
             if is_structured(self.expr):
-                for some in _batches(len(i), self.block_q * 4):
+                for some in batches(len(i), self.block_q * 4):
                     result[i[some], j[some]] = self._counted(i[some], j[some])
                 continue
             number += len(i)
@@ -181,14 +181,14 @@ class Cut:
         for probes in PROBES:
             if probes >= self.area or probes * len(open_) > MORE_PROBES:
                 break
-            for part in _batches(len(open_), probes):
+            for part in batches(len(open_), probes):
                 at = open_[part]
                 seen = self._look(q_at[at], kv_at[at], probes)
                 some[at] |= seen.any(axis=1)
                 gap[at] |= ~seen.all(axis=1)
             open_ = np.flatnonzero(~(some & gap))
         self._afford(len(open_))
-        for part in _batches(len(open_), self.area):
+        for part in batches(len(open_), self.area):
             at = open_[part]
             entries = self._entries(q_at[at], kv_at[at]).reshape(len(at), -1)
             some[at], gap[at] = entries.any(axis=1), ~entries.all(axis=1)
@@ -253,13 +253,13 @@ def visible_pairs(expr: Expr, q_len: int, kv_len: int) -> int | None:
         return None
     first, last = np.zeros(1, dtype=np.int64), np.full(1, kv_len - 1, dtype=np.int64)
     total = 0
-    for rows in _batches(q_len, 4):
+    for rows in batches(q_len, 4):
         seen = intervals(expr, np.arange(q_len)[rows])
         total += int(visible_between(seen, first, last).sum())
     return total
 
 
-def _batches(count: int, cost: int) -> Iterator[slice]:
+def batches(count: int, cost: int) -> Iterator[slice]:
     """Slices of ``range(count)`` of about `BATCH` elements, ``cost`` each."""
     step = max(1, BATCH // max(1, cost))
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
@@ -271,7 +271,7 @@ _Key = Callable[[Positions, Positions], NDArray[np.uint8] | list[bytes]]
 def _keys(key: _Key, i: Positions, j: Positions, cost: int) -> NDArray[np.int64]:
     """A number of what ``key`` gives for every block: equal ones have equal numbers."""
     found = []
-    for part in _batches(len(i), cost):
+    for part in batches(len(i), cost):
         rows = key(i[part], j[part])
         if isinstance(rows, np.ndarray) and rows.shape[1] == 8:
             found.append(np.ascontiguousarray(rows).view(np.uint64))

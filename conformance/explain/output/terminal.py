@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.explain.advice import Remark
-from conformance.explain.layouts import LAYOUTS, Schedule
-from conformance.explain.memory import CHIPS, smem_bytes, smem_total, vmem_bytes, vmem_verdict
-from conformance.explain.shades import Shades, shades
-from conformance.explain.study import Study
-from conformance.explain.wording import beside, blocks, count, share, size
+from conformance.explain.blocks.shades import Shades, shades
+from conformance.explain.costs.layouts import LAYOUTS, Schedule, final_schedule
+from conformance.explain.costs.memory import CHIPS, smem_bytes, smem_total, vmem_bytes, vmem_verdict
+from conformance.explain.costs.study import Study
+from conformance.explain.output.advice import Remark
+from conformance.explain.output.wording import beside, blocks, count, problem_facts, share, size
 
 #: Cells of the map at most.
 MAP_ROWS, MAP_COLUMNS = 32, 48
@@ -75,17 +75,8 @@ def _limits() -> str:
 
 def _title(found: Study) -> Text:
     question = found.question
-    heads = count(question.heads.q, "head")
-    if question.heads.kv != question.heads.q:
-        heads += f" ({question.heads.kv} kv)"
-    parts = [
-        f"{question.q_len:,} × {question.kv_len:,} tokens",
-        f"blocks {blocks(question.block_q, question.block_kv)}",
-        heads,
-        f"head_dim {question.head_dim}",
-        question.dtype,
-    ]
-    parts += ["segment ids"] * question.segmented + ["run-time mask"] * question.dynamic
+    tokens, *others = problem_facts(question)
+    parts = [tokens, f"blocks {blocks(question.block_q, question.block_kv)}", *others]
     return Text(question.text, style="bold").append(" · " + " · ".join(parts), style="not bold")
 
 
@@ -193,8 +184,7 @@ def _scalar(found: Study) -> Table:
     table.columns[1].justify = table.columns[2].justify = "left"
     for layout, library in LAYOUTS.items():
         forward, dkv = (
-            [schedule for schedule in schedules if schedule.layout == layout][-1]
-            for schedules in (found.forward, found.dkv)
+            final_schedule(schedules, layout) for schedules in (found.forward, found.dkv)
         )
         table.add_row(
             Text(f"{forward.form} ({library})", "bold"), "", "", _total(forward), _total(dkv)
@@ -229,7 +219,7 @@ def _vector(found: Study) -> Table:
     }
     shape = found.question.shape
     for layout, library in LAYOUTS.items():
-        schedule = [schedule for schedule in found.forward if schedule.layout == layout][-1]
+        schedule = final_schedule(found.forward, layout)
         verdicts = [marks[vmem_verdict(schedule, shape, chip)] for chip in CHIPS]
         note = " *" if layout == "runs" else ""
         table.add_row(library + note, size(vmem_bytes(schedule, shape)), *verdicts)
@@ -245,7 +235,7 @@ def _stored(found: Study) -> list[str]:
         f"Partial mask blocks, as booleans: {partial:,} take {before}, {count(distinct, 'different one')} {after}."
     ]
     for layout, library in LAYOUTS.items():
-        schedule = [schedule for schedule in found.forward if schedule.layout == layout][-1]
+        schedule = final_schedule(found.forward, layout)
         stack = found.stack(schedule)
         how = (
             f"reads {size(stack.read)} of them"
@@ -269,10 +259,7 @@ def _sizes(found: Study) -> Table:
     )
     question = found.question
     for option in found.options:
-        grid, flat = (
-            [schedule for schedule in option.schedules if schedule.layout == layout][-1]
-            for layout in ("grid", "flat")
-        )
+        grid, flat = (final_schedule(option.schedules, layout) for layout in ("grid", "flat"))
         own = (option.block_q, option.block_kv) == (question.block_q, question.block_kv)
         fetched = "" if grid.k_fetches is None else size(option.bytes_of(question, grid.k_fetches))
         table.add_row(

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from conformance.explain.expressions import is_structured
-from conformance.explain.layouts import LAYOUTS, Schedule
-from conformance.explain.memory import (
+from conformance.explain.blocks.reorder import SORTABLE, best_share
+from conformance.explain.blocks.survey import prepared
+from conformance.explain.costs.layouts import LAYOUTS, Schedule, final_schedule
+from conformance.explain.costs.memory import (
     CHIPS,
-    LANES,
     MIB,
-    SUBLANES,
     Shape,
     smem_bytes,
     smem_total,
     vmem_bytes,
     vmem_verdict,
 )
-from conformance.explain.reorder import SORTABLE, best_share
-from conformance.explain.study import Option, Stack, Study
-from conformance.explain.survey import prepared
-from conformance.explain.wording import beside, blocks, count, listing, share, size
+from conformance.explain.costs.sizes import LANES, SUBLANES
+from conformance.explain.costs.study import Option, Stack, Study
+from conformance.explain.language.expressions import is_structured
+from conformance.explain.output.wording import beside, blocks, count, listing, share, size
 from reference.masks import Dense
 
 Kind = Literal["verdict", "good", "cost", "limit", "try"]
@@ -55,11 +54,6 @@ def remarks(found: Study) -> list[Remark]:
     said += _block_sizes(found)
     said += _order(found)
     return said
-
-
-def layout(schedules: list[Schedule], name: str) -> Schedule:
-    """The last schedule of a layout: of the grid, the one after shrinking."""
-    return [schedule for schedule in schedules if schedule.layout == name][-1]
 
 
 def _verdict(found: Study) -> Remark:
@@ -123,7 +117,7 @@ def _grid(found: Study) -> list[Remark]:
     if found.counts.empty == 0:
         return []
     before, after = (schedule for schedule in found.forward if schedule.layout == "grid")
-    flat = layout(found.forward, "flat")
+    flat = final_schedule(found.forward, "flat")
     if after.steps < before.steps:
         text = (
             f"The grid shrinks from {before.grid[1]:,} to {count(after.grid[1], 'column')}: {after.steps:,} instead "
@@ -140,7 +134,7 @@ def _grid(found: Study) -> list[Remark]:
 
 
 def _fetches(found: Study) -> list[Remark]:
-    grid = layout(found.forward, "grid")
+    grid = final_schedule(found.forward, "grid")
     if grid.k_fetches is None or found.counts.empty == 0:
         return []
     saved = 1 - grid.k_fetches / found.flash
@@ -156,7 +150,7 @@ def _fetches(found: Study) -> list[Remark]:
 
 
 def _stored(found: Study) -> list[Remark]:
-    grid, ours = layout(found.forward, "grid"), layout(found.forward, "runs")
+    grid, ours = final_schedule(found.forward, "grid"), final_schedule(found.forward, "runs")
     if not grid.stored:
         return []
     stack = found.stack(grid)
@@ -223,7 +217,7 @@ def _scalar_memory(found: Study) -> list[Remark]:
     fitting = [name for name in LAYOUTS if _fits_smem(kernels.values(), name)]
     for name, library in LAYOUTS.items():
         for kernel, schedules in kernels.items():
-            schedule = layout(schedules, name)
+            schedule = final_schedule(schedules, name)
             total = smem_total(schedule)
             if total <= limit:
                 continue
@@ -235,7 +229,7 @@ def _scalar_memory(found: Study) -> list[Remark]:
             larger = [
                 option
                 for option in found.options
-                if smem_total(layout(option.schedules, name)) <= limit
+                if smem_total(final_schedule(option.schedules, name)) <= limit
                 and option.block_q * option.block_kv > found.area
             ]
             if larger:
@@ -249,13 +243,13 @@ def _scalar_memory(found: Study) -> list[Remark]:
 
 def _fits_smem(kernels: Iterable[list[Schedule]], name: str) -> bool:
     limit = max(chip.smem for chip in CHIPS)
-    return all(smem_total(layout(schedules, name)) <= limit for schedules in kernels)
+    return all(smem_total(final_schedule(schedules, name)) <= limit for schedules in kernels)
 
 
 def _vector_memory(found: Study) -> list[Remark]:
     said = []
     for name, library in LAYOUTS.items():
-        schedule, shape = layout(found.forward, name), found.question.shape
+        schedule, shape = final_schedule(found.forward, name), found.question.shape
         short = [
             chip.name for chip in CHIPS if vmem_verdict(schedule, shape, chip) == "does not fit"
         ]
@@ -289,7 +283,7 @@ def _block_sizes(found: Study) -> list[Remark]:
             Remark(
                 "try",
                 f"Blocks of {blocks(best.block_q, best.block_kv)} would skip {share(best.counts.skipped)} instead of "
-                f"{share(skips)}, in {layout(best.schedules, 'flat').steps:,} steps a head.",
+                f"{share(skips)}, in {final_schedule(best.schedules, 'flat').steps:,} steps a head.",
             )
         )
     elif smaller and found.counts.partial == found.counts.total:
@@ -306,7 +300,7 @@ def _block_sizes(found: Study) -> list[Remark]:
 def _fitting_v5e(schedules: list[Schedule], shape: Shape) -> set[str]:
     """The layouts that are sure to fit the generation whose kernels may use the least."""
     v5e = next(chip for chip in CHIPS if chip.name == "v5e")
-    made = {name: layout(schedules, name) for name in LAYOUTS}
+    made = {name: final_schedule(schedules, name) for name in LAYOUTS}
     return {
         name
         for name, schedule in made.items()
@@ -322,7 +316,7 @@ def _fits_as_well(option: Option, found: Study) -> bool:
 
 
 def _nearly(found: Study, option: Option) -> Remark:
-    own, other = layout(found.forward, "flat"), layout(option.schedules, "flat")
+    own, other = final_schedule(found.forward, "flat"), final_schedule(option.schedules, "flat")
     steps = f"{other.steps:,} instead of {own.steps:,} steps a head"
     skipped = option.counts.skipped
     text = f"Blocks of {blocks(option.block_q, option.block_kv)} "

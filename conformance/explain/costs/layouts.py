@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.expressions import leaves
-from conformance.explain.survey import Labels
-from conformance.explain.visits import (
+from conformance.explain.blocks.survey import Labels
+from conformance.explain.costs.visits import (
     Counts,
     Heads,
     Rows,
@@ -20,6 +19,7 @@ from conformance.explain.visits import (
     mask_fetches,
     rows_of,
 )
+from conformance.explain.language.expressions import leaves
 from reference.blocks import FULL, PARTIAL
 from reference.masks import Bool, Expr, Full
 
@@ -120,6 +120,11 @@ class Compiled:
     def is_stored(self, layout: str) -> bool:
         """Whether a kernel of a layout reads partial blocks from memory."""
         return self.distinct > 0 and not self.is_computed(layout)
+
+
+def final_schedule(schedules: list[Schedule], layout: str) -> Schedule:
+    """The last schedule of a layout; for the grid, the one after shrinking."""
+    return [schedule for schedule in schedules if schedule.layout == layout][-1]
 
 
 def fitting(largest: int) -> str:

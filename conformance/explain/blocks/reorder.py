@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.survey import Cut
+from conformance.explain.blocks.survey import Cut
 from reference.masks import Bool, Dense
 
 #: Entries of masks whose tokens are sorted.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.bounds import Positions
-from conformance.explain.expressions import ClaimedRows, Documents, Prefix
+from conformance.explain.blocks.bounds import Positions
+from conformance.explain.language.expressions import ClaimedRows, Documents, Prefix
 from reference.masks import And, Causal, ChunkedCausal, Expr, Full, Local, Or
 
 #: Beyond every position: open sides of a mask.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conformance.explain.layouts import SLOTS, Compiled, ScalarArray, Schedule, fitting
-from conformance.explain.visits import Heads
+from conformance.explain.costs.layouts import SLOTS, Compiled, ScalarArray, Schedule, fitting
+from conformance.explain.costs.visits import Heads
 
 
 def dynamic_schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> list[Schedule]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.expressions import Claimed, Documents, Prefix
+from conformance.explain.language.expressions import Claimed, Documents, Prefix
 from reference.masks import And, Bool, Causal, ChunkedCausal, Expr, Full, Local, Or
 
 Positions = NDArray[np.int64]

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.survey import Labels
+from conformance.explain.blocks.survey import Labels
 from reference.blocks import EMPTY, FULL
-
-#: Rows of blocks that are counted at a time.
-STRIP = 1 << 22
 
 
 @dataclass(frozen=True)

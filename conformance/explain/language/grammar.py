@@ -14,14 +14,14 @@ Paths with spaces or signs of the language stand in quotation marks.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.explain.expressions import Documents, Prefix, Tiles
-from conformance.explain.files import from_array_file, from_python_file
+from conformance.contract.suggest import did_you_mean
+from conformance.explain.language.expressions import Documents, Prefix, Tiles
+from conformance.explain.language.files import from_array_file, from_python_file
 from conformance.problems.mask_json import Random
 from reference.masks import Causal, ChunkedCausal, Expr, Full, Local
 
@@ -290,6 +290,4 @@ class _Parser:
 
 
 def _hint(word: str) -> str:
-    known = [*KINDS, *ALIASES]
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(KINDS)}"
+    return did_you_mean(word, [*KINDS, *ALIASES]) or f"; known masks: {', '.join(KINDS)}"

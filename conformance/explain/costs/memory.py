@@ -7,14 +7,13 @@ the buffers of the forward kernels, whose shapes are those of their block specif
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from conformance.explain.layouts import ScalarArray, Schedule
+from conformance.explain.costs.layouts import ScalarArray, Schedule
+from conformance.explain.costs.sizes import LANES, SUBLANES
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-LANES, SUBLANES = 128, 8
 
 #: Bytes of scalar memory that a kernel takes beside its arrays.
 SMEM_BESIDES = 3 * KIB
@@ -165,8 +164,3 @@ def vmem_verdict(schedule: Schedule, shape: Shape, chip: Chip) -> Verdict:
     if needed <= limit:
         return "fits"
     return "may not fit" if needed / VMEM_DOUBT <= limit else "does not fit"
-
-
-def smem_chips(schedules: Sequence[Schedule]) -> list[str]:
-    """The generations whose scalar memory holds every one of some kernels."""
-    return [chip.name for chip in CHIPS if all(smem_total(s) <= chip.smem for s in schedules)]

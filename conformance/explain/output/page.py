@@ -8,13 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from conformance.explain.advice import Remark
-from conformance.explain.encode import Encoded, encoded
-from conformance.explain.layouts import LAYOUTS
-from conformance.explain.memory import CHIPS, SIZES, SMEM_BESIDES
-from conformance.explain.report import to_json
-from conformance.explain.study import Question, Study
-from conformance.explain.wording import beside, count, listing, share, size
+from conformance.explain.costs.layouts import LAYOUTS
+from conformance.explain.costs.memory import CHIPS, SIZES, SMEM_BESIDES
+from conformance.explain.costs.study import Question, Study
+from conformance.explain.output.advice import Remark
+from conformance.explain.output.encode import Encoded, encoded
+from conformance.explain.output.report import to_json
+from conformance.explain.output.wording import beside, count, listing, problem_facts, share, size
 from conformance.reports.html.page import render
 
 #: What stands before a remark.
@@ -36,7 +36,7 @@ def page(found: Study, said: list[Remark]) -> str:
     return render(
         "explain.html.j2",
         question=question,
-        facts=_facts(question),
+        facts=" · ".join(problem_facts(question)),
         said=said,
         words=WORDS,
         report=report,
@@ -74,21 +74,6 @@ def model(question: Question, parts: Encoded) -> dict[str, Any]:
         "smem_limit": max(chip.smem for chip in CHIPS),
         "smem_besides": SMEM_BESIDES,
     }
-
-
-def _facts(question: Question) -> str:
-    """What is asked about, in one line."""
-    heads = count(question.heads.q, "head")
-    if question.heads.kv != question.heads.q:
-        heads += f" ({question.heads.kv} kv)"
-    parts = [
-        f"{question.q_len:,} × {question.kv_len:,} tokens",
-        heads,
-        f"head_dim {question.head_dim}",
-        question.dtype,
-    ]
-    parts += ["segment ids"] * question.segmented + ["run-time mask"] * question.dynamic
-    return " · ".join(parts)
 
 
 def _script(data: dict[str, Any]) -> Markup:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from conformance.explain.advice import Remark
-from conformance.explain.expressions import is_structured, leaves
-from conformance.explain.layouts import LAYOUTS, Schedule
-from conformance.explain.memory import (
+from conformance.explain.costs.layouts import LAYOUTS, Schedule
+from conformance.explain.costs.memory import (
     CHIPS,
     Shape,
     smem_bytes,
@@ -17,7 +15,9 @@ from conformance.explain.memory import (
     vmem_bytes,
     vmem_verdict,
 )
-from conformance.explain.study import Option, Study
+from conformance.explain.costs.study import Option, Study
+from conformance.explain.language.expressions import is_structured, leaves
+from conformance.explain.output.advice import Remark
 from conformance.problems.mask_json import expr_to_json
 
 #: Version of the form of `to_json`: it changes whenever a field changes its name or its meaning.

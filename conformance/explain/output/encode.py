@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.sizes import neighbours
-from conformance.explain.study import Question
-from conformance.explain.survey import Cut, prepared
+from conformance.explain.blocks.survey import Cut, prepared
+from conformance.explain.costs.sizes import neighbours
+from conformance.explain.costs.study import Question
 from reference.blocks import FULL, PARTIAL
 
 #: Blocks of the smallest size on a page.

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from conformance.explain.dynamic import dynamic_schedules
-from conformance.explain.expressions import is_structured
-from conformance.explain.layouts import Compiled, Schedule, schedules
-from conformance.explain.memory import SIZES, Shape
-from conformance.explain.sizes import pairs
-from conformance.explain.survey import Cut, TooManyEntries, prepared, visible_pairs
-from conformance.explain.visits import Heads, flash_fetches
+from conformance.explain.blocks.survey import Cut, TooManyEntries, prepared, visible_pairs
+from conformance.explain.costs.dynamic import dynamic_schedules
+from conformance.explain.costs.layouts import Compiled, Schedule, schedules
+from conformance.explain.costs.memory import SIZES, Shape
+from conformance.explain.costs.sizes import pairs
+from conformance.explain.costs.visits import Heads, flash_fetches
+from conformance.explain.language.expressions import is_structured
 from reference.blocks import EMPTY, FULL, PARTIAL
 from reference.masks import And, Dense, Expr
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.explain.expressions import Documents, Function
-from conformance.explain.grammar import number
+from conformance.explain.language.expressions import Documents, Function
+from conformance.explain.language.grammar import number
 from reference.masks import Bool, Expr, Int
 
 #: Ids that are known only when the program runs.
