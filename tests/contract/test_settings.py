@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conformance.runs.workers import SETTINGS, inherited
+from conformance.contract.settings import ONE_PROCESS_A_PROCESSOR, inherited
 
 
 def test_processes_inherit_what_is_set_inside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_processes_inherit_what_is_set_inside(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
-    with inherited(SETTINGS):
+    with inherited(ONE_PROCESS_A_PROCESSOR):
         assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
     assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
 
