@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from conformance.adapter import Description
 from conformance.problem import BlockSizes, Problem
-from conformance.regimes import seeing_rows
+from conformance.regimes import overflows_backward, seeing_rows
 from reference.mask_info import Shards
 from reference.masks import Expr
 
@@ -325,7 +325,14 @@ class NumericDomain:
             extreme = any(abs(sink) > EXTREME for sink in problem.sinks)
             if extreme != self.extreme_sinks:
                 return False
+        if self.backward and overflows_backward(problem):
+            return False
         return self.where is None or self.where(problem)
+
+    @property
+    def backward(self) -> bool:
+        """Whether the checks look at gradients."""
+        return self.group.endswith("backward")
 
     def pool(self, description: Description) -> list[Signature]:
         """The signatures of the domain that an implementation can be given."""

@@ -19,7 +19,7 @@ from conformance.database import Shelf
 from conformance.domain import acceptable
 from conformance.expectation import Deviation, avoidable, mark
 from conformance.foreign.errors import NotTried, Refused
-from conformance.given_maximum import may_be_far
+from conformance.given_maximum import beyond_float32, may_be_far
 from conformance.judge import Check, Measure, Violation
 from conformance.memory_maps import ROOM
 from conformance.numeric_domain import NumericDomain
@@ -58,7 +58,10 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
         )
 
     try:
-        if isinstance(check.domain, NumericDomain) and may_be_far(subject, problem):
+        if isinstance(check.domain, NumericDomain) and (
+            may_be_far(subject, problem)
+            or beyond_float32(subject, problem, backward=check.domain.backward)
+        ):
             return None
         measure = check.function(subject, problem)
     except Violation as wrong:

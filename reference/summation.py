@@ -73,7 +73,7 @@ def _pairwise(terms: Real) -> Real:
     while len(terms) > 1:
         pairs = terms[: len(terms) // 2 * 2]
         terms = np.concatenate([pairs[::2] + pairs[1::2], terms[len(pairs) :]])
-    return terms[0]
+    return np.asarray(terms[0])
 
 
 def _fused(terms: Real) -> Real:
@@ -142,7 +142,17 @@ ONCE = Summation("rounded once", _once, exact_products=True)
 #: same product is another number.
 MIXED = Summation("mixed", _mixed)
 #: Every order that does not depend on the machine.
-ORDERS = (FORWARDS, BACKWARDS, PAIRWISE, blocked(4), blocked(8), blocked(64), FUSED, ONCE, MIXED)
+SUMMATIONS = (
+    FORWARDS,
+    BACKWARDS,
+    PAIRWISE,
+    blocked(4),
+    blocked(8),
+    blocked(64),
+    FUSED,
+    ONCE,
+    MIXED,
+)
 
 _in_force: ContextVar[Summation] = ContextVar("summation", default=BLAS)
 

@@ -17,8 +17,8 @@ from reference.summation import (
     FUSED,
     MIXED,
     ONCE,
-    ORDERS,
     PAIRWISE,
+    SUMMATIONS,
     Real,
     Summation,
     add_rounding_once,
@@ -27,7 +27,7 @@ from reference.summation import (
     summation_order,
 )
 
-EVERY = (BLAS, *ORDERS)
+EVERY = (BLAS, *SUMMATIONS)
 #: The smallest number beside which 1 is lost.
 LARGE = 2.0**24
 
