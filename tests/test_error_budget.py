@@ -236,7 +236,7 @@ def test_extreme_inputs_stay_within_budgets(regime: str) -> None:
 
 @pytest.mark.parametrize("order", SUMMATIONS, ids=lambda order: order.name)
 def test_correct_cases_stay_within_budgets_in_any_order(order: Summation) -> None:
-    for seed in range(500, 500 + 5 * len(PROFILES)):
+    for seed in range(500, 500 + 2 * len(PROFILES)):
         rng = np.random.default_rng(seed)
         profile = PROFILES[seed % len(PROFILES)]
         case = random_case(rng, bfloat16=profile.output_u == U_BFLOAT16)
@@ -249,9 +249,10 @@ def test_correct_cases_stay_within_budgets_in_any_order(order: Summation) -> Non
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_extreme_inputs_stay_within_budgets_in_any_order(regime: str) -> None:
-    for seed in range(3 * len(SUMMATIONS)):
+    for seed in range(2 * len(SUMMATIONS)):
         forward = SUMMATIONS[seed % len(SUMMATIONS)]
-        backward = SUMMATIONS[(seed + seed // len(SUMMATIONS)) % len(SUMMATIONS)]
+        # First in the same order as forward, then in another.
+        backward = SUMMATIONS[(seed + 4 * (seed // len(SUMMATIONS))) % len(SUMMATIONS)]
         check_extreme_case(regime, seed, (forward, backward))
 
 

@@ -55,6 +55,20 @@ def test_orders_are_told_apart_by_what_they_lose(order: Summation, left: int) ->
     assert order.matmul(terms, np.ones((8, 3), dtype=np.float32)).tolist() == [[LARGE + left] * 3]
 
 
+@pytest.mark.parametrize("shape", [(40, 1), (40, 2), (40, 7, 1), (128, 16, 33), (300, 64, 64)])
+@pytest.mark.parametrize("step", [1, -1])
+def test_forwards_and_backwards_add_one_term_after_another(
+    shape: tuple[int, ...], step: int
+) -> None:
+    terms: Real = np.random.default_rng(2).normal(size=shape).astype(np.float32)
+    for turned in (terms, np.asfortranarray(terms)):
+        for order, first in ((FORWARDS, step), (BACKWARDS, -step)):
+            total = np.zeros(shape[1:], dtype=np.float32)
+            for term in terms[::first]:
+                total = total + term
+            assert (order.sum(turned[::step], 0) == total).all()
+
+
 def test_columns_of_a_mixed_product_have_different_orders() -> None:
     terms = np.array([[LARGE] + [1.0] * 7], dtype=np.float32)
     found = MIXED.matmul(terms, np.ones((8, 4), dtype=np.float32))
