@@ -14,7 +14,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.database import ExampleDatabase
 
-from conformance.checks.given_maximum import may_be_far
+from conformance.checks.given_maximum import beyond_float32, may_be_far
 from conformance.checks.registry import Check, Measure, Violation
 from conformance.contract.fence import HANG, Crash, Subject
 from conformance.contract.memory_maps import ROOM
@@ -68,7 +68,10 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
         )
 
     try:
-        if isinstance(check.domain, NumericDomain) and may_be_far(subject, problem):
+        if isinstance(check.domain, NumericDomain) and (
+            may_be_far(subject, problem)
+            or beyond_float32(subject, problem, backward=check.domain.backward)
+        ):
             return None
         measure = check.function(subject, problem)
     except Violation as wrong:
