@@ -251,7 +251,7 @@ def case_of(finding: Finding, subject: Subject, implementation: str, package: st
     """
     recorder = Recorder(subject.adapter)
     recorded = Subject(recorder, subject.description)
-    evaluate(CHECKS[finding.check], recorded, Problem.from_json(finding.problem))
+    evaluate(CHECKS[finding.check], recorded, finding.problem)
     calls = [call for call in recorder.calls if not isinstance(call.error, NotTried)]
     if not calls:
         raise ValueError("the check did not call the implementation")

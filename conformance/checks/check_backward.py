@@ -28,7 +28,8 @@ from conformance.checks.registry import Violation, expect, judges
 from conformance.contract.fence import Crash, Subject
 from conformance.contract.protocol import Forward, Gradients
 from conformance.contract.remote.errors import Refused
-from conformance.drawing.numeric_domain import MANY, NumericDomain
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.signatures import MANY
 from conformance.problems.problem import BlockSizes, Problem
 from conformance.problems.regimes import (
     Cotangent,

@@ -21,7 +21,8 @@ from conformance.checks.budgets import (
 from conformance.checks.registry import Violation, expect, judges, result_unless_refused
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Forward
-from conformance.drawing.numeric_domain import MANY, NumericDomain
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.signatures import MANY
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import inputs, rounded, seeing_rows
 from reference.blocks import EMPTY, labels

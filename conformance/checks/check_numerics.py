@@ -15,7 +15,8 @@ from conformance.checks.budgets import (
 )
 from conformance.checks.registry import Measure, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.numeric_domain import GENERAL, NumericDomain, traits_of
+from conformance.drawing.numeric_domain import GENERAL, NumericDomain
+from conformance.drawing.signatures import traits_of
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import inputs, seeing_rows
 from reference.error_budget import accuracy_ratio

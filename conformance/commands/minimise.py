@@ -93,8 +93,7 @@ def searched(minimiser: Minimiser, finding: Finding) -> Finding:
         task = progress.add_task("minimising", total=None)
 
         def tell(tried: int, smallest: Finding) -> None:
-            heads = smallest.problem.get("heads", 1)
-            text = f"{tried} tried, smallest: {smallest.grid()}, {heads} heads"
+            text = f"{tried} tried, smallest: {smallest.grid()}, {smallest.problem.heads} heads"
             progress.update(task, description=text)
 
         minimiser.tell = tell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,7 +144,7 @@ class Comparison:
                     "trials": list(item.trials),
                     "replay": item.replay,
                     "commands": {str(n): text for n, text in item.commands.items()},
-                    "finding": asdict(item.finding),
+                    "finding": item.finding.to_json(),
                 }
                 for item in self.differences
             ],

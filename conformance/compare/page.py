@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from conformance.compare.comparison import Comparison, Difference, conclusion
 from conformance.findings.text import problem_facts
-from conformance.problems.problem import Problem
 from conformance.reports.html.blocks import block_pictures, mask_pictures, region_pictures
 from conformance.reports.html.page import render
 from conformance.reports.summary import verdict
@@ -36,7 +35,7 @@ class ShownDifference:
     @property
     def facts(self) -> list[str]:
         """What the problem is."""
-        return problem_facts(Problem.from_json(self.item.finding.problem))
+        return problem_facts(self.item.finding.problem)
 
     @property
     def maps(self) -> list[tuple[str, Markup]]:

@@ -19,7 +19,6 @@ from conformance.contract.remote.host import close
 from conformance.contract.smoke import ready
 from conformance.findings.finding import Finding
 from conformance.findings.text import replay_command
-from conformance.problems.problem import Problem
 from conformance.runs import request as judging
 from conformance.runs import runner
 from conformance.runs.journal import Journal
@@ -185,8 +184,7 @@ class Runs:
             return "not tried", None
         if found is None or found.kind == "quality":
             return "holds", None
-        problem = Problem.from_json(finding.problem)
-        return "fails", expectation.mark(found, problem, self._known[n])
+        return "fails", expectation.mark(found, finding.problem, self._known[n])
 
     def _subject(self, n: int) -> Subject | None:
         if n not in self._subjects:

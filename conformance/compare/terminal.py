@@ -10,7 +10,6 @@ from rich.table import Table
 
 from conformance.compare.comparison import NOT_RUN, Comparison, Difference, conclusion
 from conformance.findings.text import block_map, problem_facts
-from conformance.problems.problem import Problem
 from conformance.reports.causes import clause_ranges
 from conformance.reports.summary import MEANINGS, plural
 from conformance.reports.terminal import IN_FULL, STYLES, Detail
@@ -154,9 +153,8 @@ def _who(comparison: Comparison, item: Difference) -> str:
 def difference_lines(comparison: Comparison, item: Difference) -> list[str]:
     """One difference: clause, problem, who fails and how, and how to see that it fails here and holds there."""
     finding, rule = item.finding, clause(item.finding.clause)
-    problem = Problem.from_json(finding.problem)
     lines = [f"{finding.clause} — {rule.title}: {_who(comparison, item)}"]
-    lines += ["  " + line for line in problem_facts(problem) + block_map(problem)]
+    lines += ["  " + line for line in problem_facts(finding.problem) + block_map(finding.problem)]
     lines += [f"  where:    {finding.where}", f"  expected: {_first(finding.expected)}"]
     lines += [f"  actual:   {_first(finding.actual)}"]
     if finding.deviation:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.contract.protocol import Description
-from conformance.drawing.numeric_domain import NumericDomain, signature, unit, with_options
-from conformance.drawing.numeric_strategies import SEGMENTS, simple_masks
+from conformance.drawing.ingredients import SEGMENTS, simple_masks
+from conformance.drawing.numeric_domain import NumericDomain, with_options
+from conformance.drawing.signatures import signature, unit
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.problem import Problem
 from reference.masks import Expr

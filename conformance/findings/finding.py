@@ -27,7 +27,7 @@ class Finding:
       clause: id of the clause.
       check: name of the check.
       kind: ``value`` (wrong result), ``crash`` (it raised), ``quality`` (a figure, never a failure).
-      problem: JSON form of the problem.
+      problem: what was tried.
       place: where the difference is.
       expectation, observation: what the clause asks for and what was found.
       detail: traceback or figures.
@@ -41,7 +41,7 @@ class Finding:
     clause: str
     check: str
     kind: Kind
-    problem: dict[str, Any]
+    problem: Problem
     place: Place
     expectation: Expectation
     observation: Observation
@@ -75,7 +75,9 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, and what people read of it as text."""
-        return asdict(self) | {name: getattr(self, name) for name in _TEXTS}
+        records = {name: asdict(getattr(self, name)) for name in _RECORDS}
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        return {**vars(self), "problem": self.problem.to_json(), **records, **texts}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Finding:
@@ -83,8 +85,10 @@ class Finding:
 
         Raises:
           KeyError, TypeError: missing or unknown fields.
+          ValueError: the problem is invalid.
         """
         fields = {name: value for name, value in data.items() if name not in _TEXTS}
+        fields["problem"] = Problem.from_json(fields["problem"])
         fields["place"] = Place.from_json(fields["place"])
         fields["expectation"] = expectation_from_json(fields["expectation"])
         fields["observation"] = observation_from_json(fields["observation"])
@@ -93,9 +97,8 @@ class Finding:
     @property
     def size(self) -> tuple[int, ...]:
         """Sort key: few blocks, few heads, few shards, short description first."""
-        problem = Problem.from_json(self.problem)
+        problem, shards = self.problem, self.problem.shards
         q, kv = problem.grid()
-        shards = problem.shards
         return (
             q * kv,
             problem.heads,
@@ -106,11 +109,11 @@ class Finding:
 
     def grid(self) -> str:
         """Size of the problem for reports, e.g. ``2×3 blocks of 128×128``."""
-        problem = Problem.from_json(self.problem)
-        q, kv = problem.grid()
-        return f"{q}×{kv} blocks of {problem.blocks.q}×{problem.blocks.kv}"
+        q, kv = self.problem.grid()
+        return f"{q}×{kv} blocks of {self.problem.blocks.q}×{self.problem.blocks.kv}"
 
 
+_RECORDS = ("place", "expectation", "observation")
 #: What `Finding.to_json` says in words beside the data.
 _TEXTS = ("where", "expected", "actual", "signature")
 
@@ -147,7 +150,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self) | {"findings": [finding.to_json() for finding in self.findings]}
+        return {**vars(self), "findings": [finding.to_json() for finding in self.findings]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Outcome:

@@ -190,7 +190,6 @@ def finding_text(finding: Finding, impl: str, replay: str = "", options: str = "
       replay: the replay file.
       options: where the implementation ran, as on the command line.
     """
-    problem = Problem.from_json(finding.problem)
     rule = clause(finding.clause)
     words = {"value": "violates", "crash": "crashes", "quality": "measured"}
     head = f"{finding.clause} — {rule.title}: {words[finding.kind]} ({finding.check})"
@@ -199,7 +198,7 @@ def finding_text(finding: Finding, impl: str, replay: str = "", options: str = "
     out = [head, *textwrap.wrap(rule.sentence, 96, initial_indent="  ", subsequent_indent="  ")]
     if finding.vector:
         out.append(f"  fixed problem {finding.vector!r}")
-    out += ["  " + line for line in problem_facts(problem) + block_map(problem)]
+    out += ["  " + line for line in problem_facts(finding.problem) + block_map(finding.problem)]
     out += [f"  where:    {finding.where}"]
     out += _labelled("expected", finding.expected) + _labelled("actual", finding.actual)
     if finding.kind == "value" and finding.detail:

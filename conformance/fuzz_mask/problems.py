@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from conformance.contract.protocol import Description
 from conformance.drawing.domain import Domain, acceptable
-from conformance.drawing.numeric_domain import MODERATE, unit
+from conformance.drawing.numeric_domain import MODERATE
+from conformance.drawing.signatures import unit
 from conformance.drawing.strategies import Space, parts
 from conformance.fuzz_mask.settings import Setting, block_settings
 from conformance.fuzz_mask.source import Source

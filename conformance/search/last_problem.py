@@ -37,7 +37,7 @@ class Trail:
             clause.id,
             check,
             "crash",
-            data["problem"],
+            Problem.from_json(data["problem"]),
             "the process of the suite",
             "no error on a valid problem",
             f"the implementation ended the process; {ADVICE}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from conformance.checks.registry import CHECKS
 from conformance.contract.fence import Subject
 from conformance.drawing.domain import Domain, acceptable
 from conformance.findings.finding import Finding
-from conformance.problems.problem import Problem
 from conformance.problems.regimes import REGIMES
 from conformance.search.search import evaluate
 
@@ -31,15 +29,14 @@ def save(finding: Finding, folder: Path, implementation: str, version: str) -> P
       folder: created if missing; a path that ends in ``.json`` is the file itself.
       implementation, version: where it was found, for the reader.
     """
-    problem = Problem.from_json(finding.problem)
     path = folder
     if folder.suffix != ".json":
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{finding.clause}-{finding.check}-{problem.key[:8]}.json"
+        path = folder / f"{finding.clause}-{finding.check}-{finding.problem.key[:8]}.json"
     data: dict[str, Any] = {
         "format": FORMAT,
         "found_in": {"implementation": implementation, "version": version},
-        "finding": asdict(finding),
+        "finding": finding.to_json(),
     }
     path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return path
@@ -60,8 +57,7 @@ def read(path: Path) -> Finding:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ReplayError(f"{path}: is not a replay file of format {FORMAT}")
     try:
-        finding = Finding(**data["finding"])
-        regime = Problem.from_json(finding.problem).regime
+        finding = Finding.from_json(data["finding"])
     except (KeyError, TypeError) as error:
         raise ReplayError(f"{path}: is incomplete: {error}") from None
     except ValueError as error:
@@ -69,8 +65,8 @@ def read(path: Path) -> Finding:
     checks.load_all()
     if not isinstance(finding.check, str) or finding.check not in CHECKS:
         raise ReplayError(f"{path}: unknown check {finding.check!r}")
-    if regime not in REGIMES:
-        raise ReplayError(f"{path}: unknown regime {regime!r}")
+    if finding.problem.regime not in REGIMES:
+        raise ReplayError(f"{path}: unknown regime {finding.problem.regime!r}")
     return finding
 
 
@@ -80,9 +76,8 @@ def not_applicable(finding: Finding, subject: Subject) -> str:
     missing = check.missing(subject)
     if missing:
         return f"does not declare {', '.join(missing)}"
-    problem, description = Problem.from_json(finding.problem), subject.description
     if isinstance(check.domain, Domain) and not acceptable(
-        problem, description, check.domain.kernel
+        finding.problem, subject.description, check.domain.kernel
     ):
         return "cannot be given this problem (features or block sizes)"
     return ""
@@ -90,4 +85,4 @@ def not_applicable(finding: Finding, subject: Subject) -> str:
 
 def run(finding: Finding, subject: Subject) -> Finding | None:
     """Runs the check of a finding again on its problem; None if nothing is wrong any more."""
-    return evaluate(CHECKS[finding.check], subject, Problem.from_json(finding.problem))
+    return evaluate(CHECKS[finding.check], subject, finding.problem)

@@ -55,9 +55,16 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
     """
 
     def finding(kind: Kind, where: str, expected: str, actual: str, **more: Any) -> Finding:
-        data = problem.to_json()
         return Finding(
-            check.clause_id, check.name, kind, data, where, expected, actual, vector=vector, **more
+            check.clause_id,
+            check.name,
+            kind,
+            problem,
+            where,
+            expected,
+            actual,
+            vector=vector,
+            **more,
         )
 
     try:
@@ -213,7 +220,7 @@ class Search:
             key = (found.kind, found.signature, found.deviation)
             if key not in best or _order(found) < _order(best[key]):
                 best[key] = found
-        drawn = [replace(f, blocks=block_map(Problem.from_json(f.problem))) for f in best.values()]
+        drawn = [replace(f, blocks=block_map(f.problem)) for f in best.values()]
         return sorted(drawn, key=lambda f: (bool(f.deviation), f.kind, f.size))
 
 

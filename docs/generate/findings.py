@@ -91,7 +91,7 @@ def places(clause_id: str) -> list[tuple[str, str]]:
 def section(library: str, item: Deviation) -> list[str]:
     """One finding: problem, expected, actual, and how to see it."""
     finding = found(library, item)
-    problem = Problem.from_json(finding.problem)
+    problem = finding.problem
     first, last = item.versions
     seen = f"{library} {first}" if first == last else f"{library} {first} to {last}"
     command = f"splash-conformance replay {file_of(library, item).relative_to(ROOT)} {library}"

@@ -85,7 +85,7 @@ def _fixed(check: Check, vector: str, subject: Subject) -> Iterator[Problem]:
 
 
 def _covered(item: Deviation, found: Finding | None) -> Iterator[Finding]:
-    if found is not None and item.covers(found, Problem.from_json(found.problem)):
+    if found is not None and item.covers(found, found.problem):
         yield replace(found, deviation=item.id)
 
 

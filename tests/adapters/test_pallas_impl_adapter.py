@@ -21,7 +21,7 @@ from conformance.adapters.pallas_impl.numerics import (
 from conformance.adapters.shared.arrays import STACK
 from conformance.checks.budgets import forward_matches, gradients_match
 from conformance.contract.fence import Subject
-from conformance.drawing.numeric_domain import signature
+from conformance.drawing.signatures import signature
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.regimes import inputs

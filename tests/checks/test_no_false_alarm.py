@@ -90,7 +90,7 @@ def alarms(
     subject = Subject(adapter, adapter.describe())
     outcomes = [run_check(check, subject, profile, seed) for check in selected]
     return [
-        f"{outcome.clause}: {finding.problem} {finding.where}: {finding.expected}, {finding.actual}"
+        f"{outcome.clause}: {finding.problem.dumps()} {finding.where}: {finding.expected}, {finding.actual}"
         for outcome in outcomes
         for finding in outcome.of_kind("value", "crash")
     ]

@@ -50,7 +50,7 @@ CLAUSES = ("--clause", "LABEL-3", "--clause", "LABEL-1", "--clause", "SHRINK-1")
 def finding_of(clause: str, size: int = 1, **more: Any) -> Finding:
     problem = Problem(4 * size, 4 * size, (Causal(),), BlockSizes(4, 4))
     return Finding(
-        clause, f"check_{clause}", more.pop("kind", "value"), problem.to_json(), "place", "1", "2",
+        clause, f"check_{clause}", more.pop("kind", "value"), problem, "place", "1", "2",
         blocks=block_map(problem), **more,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_the_smallest_problem_stands_behind_a_difference() -> None:
     assert comparison.differing() == ["LABEL-1"]
     (difference,) = comparison.differences
     assert (difference.column, difference.trials) == (1, ("fails", "fails", "holds"))
-    assert difference.finding.problem["q_len"] == 8
+    assert difference.finding.problem.q_len == 8
     assert comparison.verdicts == {
         "LABEL-1": ["violates", "violates", "conforms"],
         "LABEL-2": ["conforms"] * 3,

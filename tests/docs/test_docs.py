@@ -21,7 +21,6 @@ from conformance.contract.fence import Subject
 from conformance.contract.remote.where import Where
 from conformance.contract.smoke import ready
 from conformance.mutants import MUTANTS
-from conformance.problem import Problem
 from conformance.search import replay
 from conformance.search.known_deviations import version_key
 from docs.generate import (
@@ -229,7 +228,7 @@ def test_every_known_deviation_is_shown(library: str) -> None:
         finding = findings.found(library, item)
         assert f"{{ #{item.id} }}" in text
         assert f"replay docs/findings/{library}-{item.id}.json {library}" in text
-        assert item.covers(finding, Problem.from_json(finding.problem)), item.id
+        assert item.covers(finding, finding.problem), item.id
         assert finding.expected != finding.actual
         assert finding.detail.count("\n") == 0
     files = {path.name for path in findings.FOLDER.glob(f"{library}-*.json")}
@@ -272,7 +271,7 @@ def test_findings_are_still_so(library: str, name: str) -> None:
     assert replay.not_applicable(finding, subject) == ""
     again = replay.run(finding, subject)
     assert again is not None
-    assert item.covers(again, Problem.from_json(finding.problem))
+    assert item.covers(again, finding.problem)
     stale = f"run: python -m docs.generate.record {library} {name}"
     assert (again.where, again.expected) == (finding.where, finding.expected), stale
 

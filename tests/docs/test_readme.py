@@ -187,7 +187,7 @@ def test_the_example_of_a_violation_is_how_violations_look() -> None:
     (example,) = (body for _, body in BLOCKS if body.startswith("OUT-3 — "))
     problem = Problem(256, 128, (Local(0, None),), BlockSizes(128, 128))
     finding = Finding(
-        "OUT-3", "check_every_output_block_is_written", "value", problem.to_json(),
+        "OUT-3", "check_every_output_block_is_written", "value", problem,
         "block (0, 1) of o (fwd)", "stored", "unwritten", detail="1 of 2 places differ",
     )  # fmt: skip
     shown, replay = example.split("replay:")

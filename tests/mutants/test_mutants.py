@@ -19,7 +19,6 @@ from conformance.checks.registry import CHECKS
 from conformance.commands import mutants
 from conformance.mutants import MUTANTS, Mutant, MutantAdapter, kill, load_all
 from conformance.mutants.kill import Fate, Kill, fates, subject_of
-from conformance.problem import Problem
 from conformance.search.effort import PROFILES
 from conformance.search.search import evaluate
 from spec import all_clauses
@@ -44,7 +43,7 @@ def is_shown(found: Kill, mutant: Mutant) -> bool:
         "unchanged", mutant.clause, "none", numerics=numerics, without=mutant.without
     )
     reference = subject_of(MutantAdapter(unchanged))
-    check, problem = CHECKS[found.check], Problem.from_json(found.finding.problem)
+    check, problem = CHECKS[found.check], found.finding.problem
     right = evaluate(check, reference, problem)
     if mutant.quality:
         return right is None or right.ratio < found.finding.ratio

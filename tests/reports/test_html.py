@@ -43,7 +43,7 @@ def finding_of(clause: str, number: int = 0, **more: Any) -> Finding:
         clause,
         f"check_{number}",
         more.pop("kind", "value"),
-        problem.to_json(),
+        problem,
         f"output[head 1, row {number}]",
         "0",
         f"1 {NASTY}",

@@ -73,7 +73,7 @@ def test_what_failed_once_is_tried_first(seed_without: int, folder: Path) -> Non
     assert judged(MANY, 1).status == "violates"
     again = judged(FEW, seed_without)
     assert again.status == "violates"
-    assert again.findings[0].problem["heads"] == 3
+    assert again.findings[0].problem.heads == 3
     # Of this check and this implementation only.
     assert judged(FEW, seed_without, name="other").status == "conforms"
 

@@ -129,7 +129,7 @@ def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
 
 PROBLEM = Problem(4, 4, (Causal(),), BlockSizes(2, 2))
 CRASH = Finding(
-    "LABEL-1", "check_empty_blocks", "crash", PROBLEM.to_json(), "prepare", "", "",
+    "LABEL-1", "check_empty_blocks", "crash", PROBLEM, "prepare", "", "",
     signature="AssertionError in shrink",
 )  # fmt: skip
 

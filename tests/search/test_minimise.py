@@ -134,7 +134,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
 def test_mutants_fail_on_small_problems(name: str) -> None:
     subject, finding = failing(name)
     small = Minimiser(subject).smallest(finding)
-    problem, before = (Problem.from_json(f.problem) for f in (small, finding))
+    problem, before = (f.problem for f in (small, finding))
     assert size(problem) <= size(before)
     assert same_failure(small, finding)
     check = CHECKS[small.check]
@@ -173,9 +173,7 @@ def test_every_simplification_of_a_numerical_problem_is_one_that_the_reference_p
 def test_the_number_of_tries_is_a_limit_and_progress_is_told() -> None:
     subject, finding = failing("interleaved-head-map")
     told: list[tuple[int, tuple[int, ...]]] = []
-    minimiser = Minimiser(
-        subject, tries=3, tell=lambda n, f: told.append((n, size(Problem.from_json(f.problem))))
-    )
+    minimiser = Minimiser(subject, tries=3, tell=lambda n, f: told.append((n, size(f.problem))))
     minimiser.smallest(finding)
     assert minimiser.tried == 3
     assert [n for n, _ in told] == [1, 2, 3]
@@ -196,7 +194,7 @@ def test_an_interruption_keeps_the_smallest_so_far(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(minimise, "evaluate", interrupted)
     small = Minimiser(subject).smallest(finding)
     assert calls == 4
-    assert size(Problem.from_json(small.problem)) < size(Problem.from_json(finding.problem))
+    assert size(small.problem) < size(finding.problem)
 
 
 def test_a_known_deviation_stays_the_same_one() -> None:
@@ -223,9 +221,7 @@ def test_a_known_deviation_stays_the_same_one() -> None:
         assert again.deviation == deviation
         small = minimiser.smallest(again)
         assert small.deviation == deviation
-        assert bool((~Problem.from_json(small.problem).head_masks[0].dense()).any()) == bool(
-            deviation
-        )
+        assert bool((~small.problem.head_masks[0].dense()).any()) == bool(deviation)
 
 
 def test_kinds_of_places() -> None:

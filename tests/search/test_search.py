@@ -142,7 +142,7 @@ def test_findings_are_shrunk_to_the_smallest_problem() -> None:
     outcome = run(Wrong(third_head_is_wrong), profile=PROFILES["quick"])
     assert outcome.status == "violates"
     (finding,) = outcome.findings
-    problem = Problem.from_json(finding.problem)
+    problem = finding.problem
     assert finding.kind == "value"
     assert problem.heads == 3  # the least that shows the mistake
     assert np.prod(problem.grid()) == 6
@@ -182,7 +182,7 @@ def test_crashes_and_wrong_values_are_both_reported() -> None:
     assert crash.signature == "RuntimeError in two_mistakes"
     assert crash.actual == "mask_info(fwd) raised RuntimeError: no shards today"
     assert "two_mistakes" in crash.detail
-    assert Problem.from_json(crash.problem).shards.q == 2
+    assert crash.problem.shards.q == 2
 
 
 def bare(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
@@ -200,7 +200,7 @@ def test_any_exception_is_a_crash_of_the_implementation(change: Change, words: s
     (finding,) = run(Wrong(change)).findings
     assert finding.kind == "crash"
     assert words in finding.actual
-    assert Problem.from_json(finding.problem).grid() == (1, 1)
+    assert finding.problem.grid() == (1, 1)
 
 
 def interrupting(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
@@ -257,7 +257,7 @@ def test_figures_never_fail() -> None:
     (finding,) = outcome.findings
     assert (finding.kind, finding.ratio) == ("quality", 2.0)
     assert finding.actual.endswith("(2.00 times the minimum)")
-    assert np.prod(Problem.from_json(finding.problem).grid()) == 3  # the smallest of the worst
+    assert np.prod(finding.problem.grid()) == 3  # the smallest of the worst
 
 
 def test_ratios_of_measures() -> None:
@@ -367,7 +367,7 @@ def test_expected_labels_follow_shards() -> None:
 
 def test_findings_order_by_blocks_then_heads_then_shards() -> None:
     def size(problem: Problem) -> tuple[int, ...]:
-        return Finding("LABEL-3", ANY.name, "value", problem.to_json(), "", "", "").size
+        return Finding("LABEL-3", ANY.name, "value", problem, "", "", "").size
 
     small = Problem(4, 4, (Causal(),), BlockSizes(2, 2))
     heads = small.but(heads=2, kv_heads=2)

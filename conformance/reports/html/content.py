@@ -11,7 +11,6 @@ from conformance.findings.budget_use import Histogram, together
 from conformance.findings.coverage import ANY, FEATURES, Coverage
 from conformance.findings.finding import Finding, Outcome
 from conformance.findings.text import problem_facts, replay_command
-from conformance.problems.problem import Problem
 from conformance.reports.causes import Group, clause_ranges, grouped
 from conformance.reports.html.blocks import block_pictures, mask_pictures, region_pictures
 from conformance.reports.html.charts import class_of, histogram_chart, small_chart
@@ -109,7 +108,7 @@ class ShownCause:
     @property
     def facts(self) -> list[str]:
         """What the problem is."""
-        return problem_facts(Problem.from_json(self.finding.problem))
+        return problem_facts(self.finding.problem)
 
     @property
     def maps(self) -> list[tuple[str, Markup]]:

@@ -11,7 +11,8 @@ from conformance.contract.fence import Subject
 from conformance.contract.protocol import Description
 from conformance.contract.remote.errors import NotTried
 from conformance.drawing.domain import acceptable
-from conformance.drawing.numeric_domain import TRAITS, NumericDomain, traits_of
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.signatures import TRAITS, traits_of
 from conformance.findings.finding import Finding
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import BARE, SIMPLE
@@ -86,7 +87,7 @@ class Minimiser:
 
     def reproduce(self, finding: Finding) -> Finding | None:
         """The finding as it is today; None if nothing is wrong any more."""
-        return self._look(CHECKS[finding.check], Problem.from_json(finding.problem))
+        return self._look(CHECKS[finding.check], finding.problem)
 
     def _look(self, check: Check, problem: Problem) -> Finding | None:
         """What a check finds; errors of the check itself are about problems that it is not made for."""
@@ -119,22 +120,20 @@ class Minimiser:
         before = self._best
         for simplify in PASSES:
             while True:
-                problem = Problem.from_json(self._best.problem)
                 description = self.subject.description
-                if not any(map(self._improves, simplify(problem, description))):
+                if not any(map(self._improves, simplify(self._best.problem, description))):
                     break
         return self._best is not before and self.tried < self.tries
 
     def _improves(self, candidate: Problem) -> bool:
         """Whether a problem is smaller than the best, belongs to the check, and fails in the same way."""
         best, check = self._best, CHECKS[self._best.check]
-        problem = Problem.from_json(best.problem)
-        if self.tried >= self.tries or size(candidate) >= size(problem):
+        if self.tried >= self.tries or size(candidate) >= size(best.problem):
             return False
         if candidate.key in self._seen:
             return False
         self._seen.add(candidate.key)
-        if not can_be_given(candidate, check, problem, self.subject.description):
+        if not can_be_given(candidate, check, best.problem, self.subject.description):
             return False
         found = self._look(check, candidate)
         self.tried += 1

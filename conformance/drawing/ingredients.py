@@ -1,4 +1,4 @@
-"""Hypothesis strategies of numerical problems: structure only, arrays come from regime and seed."""
+"""What numerical problems are put together from: a few masks, patterns of segment ids, values of sinks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from conformance.contract.protocol import Description
-from conformance.drawing.numeric_domain import NumericDomain, Runs, Signature, unit, with_options
-from conformance.drawing.strategies import differs
+from conformance.drawing.signatures import Runs, Signature
 from conformance.problems.mask_json import Blocks
-from conformance.problems.problem import Problem
 from reference.masks import Causal, ChunkedCausal, Expr, Full, Local
 
 #: Letters of block patterns that leave no row without a visible key.
@@ -77,61 +74,3 @@ def patterns(draw: st.DrawFn, item: Signature, q: int, kv: int, empty_rows: bool
             row[draw(st.integers(0, columns - 1))] = draw(st.sampled_from(SEEING))
         made.append("".join(row))
     return Blocks(tuple(made), q, kv)
-
-
-@st.composite
-def _masks(
-    draw: st.DrawFn, domain: NumericDomain, item: Signature, description: Description
-) -> tuple[Expr, ...]:
-    """One mask for all heads, or two that the heads choose from."""
-    q, kv = unit(description)
-    empty = "empty_rows" in domain.needs | domain.allows
-    simple = simple_masks(q, kv)
-    if not empty or item.grid[0] != item.grid[1]:
-        del simple["late_causal"]
-    pattern = patterns(item, q, kv, empty)
-    one = st.one_of(st.sampled_from(list(simple.values())), pattern, pattern)
-    first = draw(one)
-    choice = domain.may("per_head_masks")
-    offered = item.heads > 1 and description.offers("per_head_masks")
-    if not offered or choice == "never" or (choice == "any" and draw(st.booleans())):
-        return (first,)
-    other = draw(pattern.filter(differs(first, item.grid[0] * q, item.grid[1] * kv)))
-    rest = draw(
-        st.lists(st.sampled_from((first, other)), min_size=item.heads - 2, max_size=item.heads - 2)
-    )
-    return (first, *rest, other)
-
-
-@st.composite
-def numeric_problems(
-    draw: st.DrawFn, domain: NumericDomain, description: Description, pool: list[Signature]
-) -> Problem:
-    """Problems of a domain, with a signature out of a pool."""
-    item = draw(st.sampled_from(pool))
-    masks = draw(_masks(domain, item, description))
-    q, kv = unit(description)
-    segments = sinks = None
-    if item.segments:
-        names = [*SEGMENTS] if "empty_rows" in domain.needs | domain.allows else [
-            name for name in SEGMENTS if name not in EMPTYING
-        ]  # fmt: skip
-        segments = SEGMENTS[draw(st.sampled_from(names))](item.grid[0] * q, item.grid[1] * kv)
-    if item.sinks:
-        kinds = {True: (SINKS_FAR,), False: (SINKS_NEAR,), None: (SINKS_NEAR, SINKS_FAR)}
-        values = st.sampled_from(draw(st.sampled_from(kinds[domain.extreme_sinks])))
-        sinks = tuple(draw(st.lists(values, min_size=item.heads, max_size=item.heads)))
-    options = ()
-    choice = domain.may("options")
-    if choice != "never" and description.options:
-        wanted = list(with_options(description))
-        options = draw(st.sampled_from([*([()] if choice == "any" else []), *wanted]))
-    return item.build(
-        description,
-        masks,
-        regime=draw(st.sampled_from(domain.regimes)),
-        seed=draw(st.integers(0, 1)),
-        segments=segments,
-        sinks=sinks,
-        options=options,
-    )
