@@ -10,6 +10,7 @@ import numpy as np
 from conformance.checks.registry import Violation, expect, expect_array, judges
 from conformance.contract.fence import Subject
 from conformance.drawing.domain import Domain
+from conformance.findings.place import Place
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.mask_queries import Rectangles, askings, tiles, times_covered
 from conformance.problems.neighbours import neighbours
@@ -25,15 +26,23 @@ def kinds(*names: str, **more: Any) -> Domain:
 
 def read(subject: Subject, mask: Any, rows: slice, columns: slice) -> Bool:
     """A slice of an implementation's mask, as an array."""
-    return subject.call(f"mask[{rows}, {columns}]", lambda: np.asarray(mask[rows, columns]))
+    return subject.call(slice_text(rows, columns), lambda: np.asarray(mask[rows, columns]))
+
+
+def slice_text(rows: slice, columns: slice) -> str:
+    """How a slice of a mask is written."""
+    bounds = (
+        "" if n is None else str(n) for n in (rows.start, rows.stop, columns.start, columns.stop)
+    )
+    return "mask[{}:{}, {}:{}]".format(*bounds)
 
 
 def compare_dense(subject: Subject, problem: Problem, head: int = 0) -> None:
     """Compares every entry of a mask, and its type."""
     mask = subject.prepare(problem).mask(head)
     got = read(subject, mask, slice(0, problem.q_len), slice(0, problem.kv_len))
-    expect("mask values: dtype", np.dtype(np.bool_), got.dtype)
-    expect_array("mask", problem.head_masks[head].dense(), got)
+    expect(Place("mask", "dtype"), np.dtype(np.bool_), got.dtype)
+    expect_array(Place("mask"), problem.head_masks[head].dense(), got)
 
 
 @judges("MASK-1", kinds("full"))
@@ -56,7 +65,9 @@ def check_negative_offset_empties_rows(subject: Subject, problem: Problem) -> No
     rows = min(-expr.offset, problem.q_len)
     mask = subject.prepare(problem).mask(0)
     got = read(subject, mask, slice(0, rows), slice(0, problem.kv_len))
-    expect_array(f"first {rows} rows", np.zeros((rows, problem.kv_len), np.bool_), got)
+    expect_array(
+        Place("mask").under(first_rows=rows), np.zeros((rows, problem.kv_len), np.bool_), got
+    )
 
 
 def unlimited(problem: Problem) -> bool:
@@ -78,7 +89,9 @@ def check_local_mask_without_limits(subject: Subject, problem: Problem) -> None:
     if subject.description.offers("mask_info"):
         computed = subject.mask_info(problem, "fwd").computed_mask
         if computed is not None:
-            expect_array("mask function", problem.head_masks[0].dense(), computed)
+            expect_array(
+                Place("mask function", direction="fwd"), problem.head_masks[0].dense(), computed
+            )
 
 
 @judges("MASK-5", kinds("local", where=unlimited, kernel=True), heavy=True, features=("schedule",))
@@ -87,9 +100,8 @@ def check_kernel_with_unlimited_window(subject: Subject, problem: Problem) -> No
     for direction in subject.directions(problem):
         q_blocks, kv_blocks = problem.grid(direction)
         steps = subject.schedule(problem, direction, Shard())
-        expect(
-            f"running steps ({direction})", problem.heads * q_blocks * kv_blocks, len(steps.work())
-        )
+        blocks = problem.heads * q_blocks * kv_blocks
+        expect(Place("running steps", "length", direction), blocks, len(steps.work()))
 
 
 @judges("MASK-6", kinds("chunked_causal"))
@@ -122,7 +134,7 @@ def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
     for head in range(problem.heads):
         mask = subject.prepare(problem).mask(head)
         got = read(subject, mask, slice(0, problem.q_len), slice(0, problem.kv_len))
-        expect_array(f"mask of head {head}", problem.head_masks[head].dense(), got)
+        expect_array(Place("mask").under(head=head), problem.head_masks[head].dense(), got)
 
 
 @judges(
@@ -156,8 +168,7 @@ def check_slices(subject: Subject, problem: Problem) -> None:
     for rows in some_slices(problem.q_len, rng):
         for columns in some_slices(problem.kv_len, rng):
             got = read(subject, mask, rows, columns)
-            where = f"mask[{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
-            expect_array(where, dense[rows, columns], got)
+            expect_array(Place(slice_text(rows, columns)), dense[rows, columns], got)
 
 
 @judges("MASK-13", Domain(several_masks="never", q_shards="never", head_shards="never"))
@@ -174,8 +185,7 @@ def check_empty_and_single_slices(subject: Subject, problem: Problem) -> None:
         (slice(q // 2, q // 2 + 1), slice(kv // 2, kv // 2 + 1)),
     ):
         got = read(subject, mask, rows, columns)
-        where = f"mask[{rows.start}:{rows.stop}, {columns.start}:{columns.stop}]"
-        expect_array(where, dense[rows, columns], got)
+        expect_array(Place(slice_text(rows, columns)), dense[rows, columns], got)
 
 
 @judges("MASK-14", Domain(several_masks="never", q_shards="never", head_shards="never"))
@@ -183,9 +193,9 @@ def check_equal_masks(subject: Subject, problem: Problem) -> None:
     """The same mask made twice is equal and has one hash."""
     first, second = subject.fresh(problem).mask(0), subject.fresh(problem).mask(0)
     equal = subject.call("mask == mask", lambda: bool(first == second))
-    expect(f"{problem.masks[0]} == the same mask made again", True, equal)
+    expect(Place("mask == the same mask made again").under(mask=problem.masks[0]), True, equal)
     hashes = subject.call("hash(mask)", lambda: (hash(first), hash(second)))
-    expect("hashes of equal masks", hashes[0], hashes[1])
+    expect(Place("hash of an equal mask"), hashes[0], hashes[1])
 
 
 def other_shapes(problem: Problem) -> list[Problem]:
@@ -214,7 +224,8 @@ def check_different_masks(subject: Subject, problem: Problem) -> None:
             continue
         theirs = subject.fresh(other).mask(0)
         if subject.call("mask == mask", partial(either_equal, mine, theirs)):
-            raise Violation(f"{mask} == {different}", False, True)
+            place = Place("mask == other mask").under(mask=mask, other=different)
+            raise Violation(place, False, True)
 
 
 ONE = Domain(several_masks="never", q_shards="never", head_shards="never")
@@ -223,11 +234,10 @@ ONE = Domain(several_masks="never", q_shards="never", head_shards="never")
 @judges("MASK-16", ONE)
 def check_values_are_booleans(subject: Subject, problem: Problem) -> None:
     """The type of the whole, of a part and of an empty slice."""
-    mask = subject.prepare(problem).mask(0)
+    mask, columns = subject.prepare(problem).mask(0), slice(0, problem.kv_len)
     for rows in (slice(0, problem.q_len), slice(0, 1), slice(0, 0)):
-        got = read(subject, mask, rows, slice(0, problem.kv_len))
-        where = f"mask[{rows.start}:{rows.stop}, 0:{problem.kv_len}]: dtype"
-        expect(where, np.dtype(np.bool_), got.dtype)
+        got = read(subject, mask, rows, columns)
+        expect(Place(slice_text(rows, columns), "dtype"), np.dtype(np.bool_), got.dtype)
 
 
 @judges("MASK-17", ONE)
@@ -240,8 +250,8 @@ def check_reading_again(subject: Subject, problem: Problem) -> None:
     for times in (2, 3):
         for rows in (half, whole):
             got = read(subject, mask, rows, columns)
-            where = f"mask[{rows.start}:{rows.stop}, 0:{problem.kv_len}], read {times} times"
-            expect_array(where, first[rows.start], got)
+            place = Place(slice_text(rows, columns)).under(times_read=times)
+            expect_array(place, first[rows.start], got)
 
 
 @judges("MASK-18", ONE)
@@ -253,8 +263,8 @@ def check_mask_function_is_asked_pair_by_pair(subject: Subject, problem: Problem
         rows, columns = asking.rows.astype(np.int32), asking.columns.astype(np.int32)
         got = prepared.mask_at(0, rows, columns)
         if got is not None:
-            where = f"mask function, asked with {asking.name}"
-            expect_array(where, asking.of(dense), np.broadcast_to(got, asking.shape))
+            place = Place("mask function").under(asked_with=asking.name)
+            expect_array(place, asking.of(dense), np.broadcast_to(got, asking.shape))
 
 
 @judges("MASK-19", ONE, heavy=True)
@@ -266,8 +276,8 @@ def check_mask_function_inside_a_kernel(subject: Subject, problem: Problem) -> N
         got = prepared.mask_at(0, rows, columns, kernel=True)
         if got is None:
             return
-        where = f"mask function inside a kernel, asked with {asking.name}"
-        expect_array(where, asking.of(dense), np.broadcast_to(got, asking.shape))
+        place = Place("mask function inside a kernel").under(asked_with=asking.name)
+        expect_array(place, asking.of(dense), np.broadcast_to(got, asking.shape))
 
 
 @judges("MASK-20", ONE)
@@ -287,8 +297,8 @@ def check_rectangles(subject: Subject, problem: Problem) -> None:
         wrong = np.argwhere(answer != expected)
         if len(wrong):
             at = tuple(int(k) for k in wrong[0])
-            where = f"{word} visible: {asked.name(at)}"
-            raise Violation(where, expected[at], answer[at], (len(wrong), expected.size))
+            place = Place(f"{word} visible").under(rectangle=asked.name(at))
+            raise Violation(place, expected[at], answer[at], (len(wrong), expected.size))
 
 
 @judges("MASK-21", ONE)
@@ -298,5 +308,5 @@ def check_intervals(subject: Subject, problem: Problem) -> None:
     got = subject.prepare(problem).mask_intervals(0, np.arange(problem.q_len, dtype=np.int32))
     if got is not None:
         covered = times_covered(got[0], got[1], np.arange(problem.kv_len))
-        where = "intervals that hold the key, [query, key]"
-        expect_array(where, dense.astype(np.int64), covered)
+        place = Place("intervals that hold the key, [query, key]")
+        expect_array(place, dense.astype(np.int64), covered)

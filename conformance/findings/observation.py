@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from conformance.findings.expectation import Presence
-from conformance.findings.values import Number, Plain, as_tuples, plain
+from conformance.findings.values import Number, Plain, as_tuples, number, plain
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,9 @@ BY_KIND: dict[str, type[Observation]] = {cls.kind: cls for cls in get_args(Obser
 
 def observe(value: Any) -> Value | NotFinite:
     """A value that was found."""
-    found = plain(value)
-    return NotFinite(found) if found in ("nan", "inf", "-inf") else Value(found)
+    if isinstance(value, float | np.floating) and isinstance(word := number(value), str):
+        return NotFinite(word)
+    return Value(plain(value))
 
 
 def observation_from_json(data: Mapping[str, Any]) -> Observation:

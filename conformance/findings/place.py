@@ -9,8 +9,8 @@ from typing import Any, Literal
 from conformance.findings.values import Plain, as_tuples, plain
 from reference.mask_info import Direction
 
-#: What about a quantity is wrong; "" is its values. ``call``: the quantity is a method. ``argument``: the quantity is an
-#: argument that should have been refused, and `Place.given` says what was passed.
+#: What about a quantity is wrong; "" is its values. ``call``: the quantity is a method. ``argument``: the quantity is
+#: an argument that should have been refused, and `Place.given` says what was passed.
 Aspect = Literal[
     "", "call", "argument", "shape", "dtype", "rank", "length", "direction", "width", "height", "copies",
     "times named", "slope",
@@ -50,6 +50,10 @@ class Place:
     block: int | None = None
     given: Mapping[str, Plain] = field(default_factory=dict)
 
+    def named(self, quantity: str) -> Place:
+        """Another quantity of the same direction and device."""
+        return replace(self, quantity=quantity)
+
     def of(self, aspect: Aspect) -> Place:
         """An aspect of the same quantity."""
         return replace(self, aspect=aspect)
@@ -57,6 +61,11 @@ class Place:
     def at(self, *index: Any, axes: tuple[str, ...] = (), block: int | None = None) -> Place:
         """An element, block or step of the same quantity."""
         return replace(self, index=tuple(map(int, index)), axes=axes, block=block)
+
+    def inside(self, *index: Any) -> Place:
+        """An element of what an index names already."""
+        axes = (*self.axes, *("",) * len(index)) if self.axes else ()
+        return self.at(*self.index, *index, axes=axes)
 
     def under(self, **given: Any) -> Place:
         """The same place in a call, or with an input, that is not the ordinary one."""

@@ -115,7 +115,9 @@ def observation_text(item: saw.Observation) -> str:
                 text += f", off by {float(off):.3g}, {float(times or 0):.3g} times the budget"
             elif times is not None:
                 text += f" ({float(times):.2f} times the minimum)"
-            return f"{text}, as if the row {as_if.row} {as_if.unit} {as_if.number}" if as_if else text
+            return (
+                f"{text}, as if the row {as_if.row} {as_if.unit} {as_if.number}" if as_if else text
+            )
         case saw.NotFinite(value):
             return value
         case saw.Unwritten():

@@ -10,7 +10,7 @@ import numpy as np
 #: A number of a report. JSON has no NaN and no infinities, so these are words; `float` turns either form back.
 type Number = float | Literal["nan", "inf", "-inf"]
 #: A value of a report; an array is nested tuples.
-type Plain = bool | int | float | str | None | tuple[Plain, ...]
+type Plain = bool | int | float | str | tuple[Plain, ...] | None
 
 #: Larger arrays are described by their type and shape instead of their elements.
 MOST_ELEMENTS = 64

@@ -193,7 +193,7 @@ def test_a_method_that_keeps_hanging_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_crash_is_no_rejection() -> None:
-    died = Died("mask ended the process: SIGSEGV", "SIGSEGV in mask", "")
+    died = Died("mask ended the process: SIGSEGV", "mask", "", ended="SIGSEGV")
 
     def call() -> None:
         raise died
