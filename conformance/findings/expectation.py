@@ -106,7 +106,7 @@ BY_KIND: dict[str, type[Expectation]] = {cls.kind: cls for cls in get_args(Expec
 
 
 def expectation_from_json(data: Mapping[str, Any]) -> Expectation:
-    """Inverse of `dataclasses.asdict`.
+    """Inverse of `as_json`.
 
     Raises:
       KeyError, TypeError: unknown kind, missing or unknown fields.

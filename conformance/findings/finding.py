@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from conformance.findings import text
@@ -13,6 +13,7 @@ from conformance.findings.expectation import Expectation, expectation_from_json
 from conformance.findings.observation import Observation, Raised, observation_from_json
 from conformance.findings.pictures import BlockMap, Region
 from conformance.findings.place import Place
+from conformance.findings.values import as_json
 from conformance.problems.problem import Problem
 
 Status = Literal["conforms", "violates", "known deviation", "n/a", "error"]
@@ -75,7 +76,7 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, and what people read of it as text."""
-        records = {name: asdict(getattr(self, name)) for name in _RECORDS}
+        records = {name: as_json(getattr(self, name)) for name in _RECORDS}
         texts = {name: getattr(self, name) for name in _TEXTS}
         return {**vars(self), "problem": self.problem.to_json(), **records, **texts}
 

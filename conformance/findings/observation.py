@@ -120,7 +120,7 @@ def observe(value: Any) -> Value | NotFinite:
 
 
 def observation_from_json(data: Mapping[str, Any]) -> Observation:
-    """Inverse of `dataclasses.asdict`.
+    """Inverse of `as_json`.
 
     Raises:
       KeyError, TypeError: unknown kind, missing or unknown fields.

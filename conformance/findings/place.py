@@ -80,7 +80,7 @@ class Place:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Place:
-        """Inverse of `dataclasses.asdict`.
+        """Inverse of `as_json`.
 
         Raises:
           TypeError: missing or unknown fields.

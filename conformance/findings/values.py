@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +39,15 @@ def plain(value: Any) -> Plain:
     if isinstance(value, float):
         return number(value)
     return value if isinstance(value, bool | int | str | None) else str(value)
+
+
+def as_json(record: Any) -> Any:
+    """A record, or a part of one, as JSON has it: dictionaries and lists."""
+    if is_dataclass(record) and not isinstance(record, type):
+        record = vars(record)
+    if isinstance(record, Mapping):
+        return {name: as_json(value) for name, value in record.items()}
+    return [as_json(item) for item in record] if isinstance(record, tuple | list) else record
 
 
 def as_tuples(value: Any) -> Any:

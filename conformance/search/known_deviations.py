@@ -17,7 +17,7 @@ One file per implementation, ``expectations/<name>.toml``, with entries like::
     reason = "…"
 
 ``place``, ``expectation`` and ``observation`` keep a deviation from hiding more than itself: every field that is given
-must have exactly this value, or one of a list of values. Numbers are compared as numbers, and nothing is read from text.
+must have exactly this value, or one of a list of values. They are compared as data; no text is searched.
 
 Where a deviation shows that options avoid, further problems that it would hide are tried with these options.
 
