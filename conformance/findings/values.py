@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -44,7 +44,7 @@ def plain(value: Any) -> Plain:
 def as_json(record: Any) -> Any:
     """A record, or a part of one, as JSON has it: dictionaries and lists."""
     if is_dataclass(record) and not isinstance(record, type):
-        record = vars(record)
+        return {field.name: as_json(getattr(record, field.name)) for field in fields(record)}
     if isinstance(record, Mapping):
         return {name: as_json(value) for name, value in record.items()}
     return [as_json(item) for item in record] if isinstance(record, tuple | list) else record
