@@ -179,7 +179,7 @@ def _shown(case: Case, calls: Calls) -> list[str]:
             "    named = any(name in str(error).lower() for name in names)",
             '    assert named, f"the error does not say what is wrong: {error!r}"',
             "else:",
-            '    raise AssertionError("bad input is accepted")',
+            f"    raise AssertionError({case.finding.where + ': accepted'!r})",
         ]
         return ["", "# The call, which must be refused.", *lines]
     if case.finding.kind == "crash":
@@ -247,7 +247,7 @@ def _stated(case: Case) -> list[str]:
     place, expectation = finding.place, finding.expectation
     name, index = place.quantity, ", ".join(map(str, place.index))
     if isinstance(finding.observation, Unwritten):
-        return ['assert np.isfinite(output).all(), "a block of the output is not written"']
+        return [f'assert np.isfinite(output).all(), "{finding.where} is not written"']
     if is_missing(finding):
         return [f'assert "{name}" in globals(), "no {name} is returned"']
     if isinstance(expectation, Within) and index and not place.aspect:

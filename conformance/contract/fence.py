@@ -17,8 +17,8 @@ from conformance.contract.remote.errors import (
     TimedOut,
     is_refusal,
 )
+from conformance.findings import text
 from conformance.findings.observation import Raised
-from conformance.findings.text import observation_text
 from conformance.findings.violation import Violation
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import Cotangent, d_logsumexp, d_out, inputs
@@ -50,7 +50,7 @@ class Crash(Exception):
     def __init__(self, error: BaseException, phase: str) -> None:
         self.error = error
         self.phase = phase
-        super().__init__(f"{phase} raised {observation_text(raised_by(error))}")
+        super().__init__(f"{phase} raised {text.observation_text(raised_by(error))}")
 
     @property
     def signature(self) -> str:
@@ -63,7 +63,7 @@ class Crash(Exception):
         if isinstance(self.error, Elsewhere):
             return self.error.trace
         frames = traceback.extract_tb(self.error.__traceback__)[-3:]
-        return "".join(traceback.format_list(frames)) + observation_text(raised_by(self.error))
+        return "".join(traceback.format_list(frames)) + text.observation_text(raised_by(self.error))
 
 
 def raised_by(error: BaseException) -> Raised:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import textwrap
 from typing import TYPE_CHECKING
@@ -25,10 +26,7 @@ GLYPHS = "·▒█"
 
 def place_text(place: Place) -> str:
     """A place in one line, e.g. ``output[head 0, row 129 (q block 1), 3] with heads reversed``."""
-    given = ", ".join(
-        f"{name} {value}" if isinstance(value, str) else f"{name}={value_text(value)}"
-        for name, value in place.given.items()
-    )
+    given = ", ".join(itertools.starmap(_given_text, place.given.items()))
     if place.aspect == "argument":
         return given
     text = place.quantity
@@ -41,6 +39,12 @@ def place_text(place: Place) -> str:
     if place.index:
         text += f"[{', '.join(_coordinates(place))}]"
     return f"{text} with {given}" if given else text
+
+
+def _given_text(name: str, value: Plain) -> str:
+    """One thing that a call was given; words stand beside the name, numbers behind an equals sign."""
+    words = isinstance(value, str) and value not in ("nan", "inf", "-inf")
+    return f"{name} {value}" if words else f"{name}={value_text(value)}"
 
 
 def _coordinates(place: Place) -> list[str]:

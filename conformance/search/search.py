@@ -26,13 +26,12 @@ from conformance.drawing.numeric_domain import NumericDomain
 from conformance.drawing.numeric_vectors import NumericVector, numeric_vectors
 from conformance.drawing.vectors import Vector, vectors
 from conformance.findings import budget_use as ratios
-from conformance.findings import coverage
+from conformance.findings import coverage, text
 from conformance.findings.expectation import Equal, NoError
 from conformance.findings.finding import Finding, Kind, Outcome, Status
 from conformance.findings.observation import Value
 from conformance.findings.pictures import block_map
 from conformance.findings.place import Place
-from conformance.findings.text import count_text
 from conformance.problems.problem import Problem
 from conformance.search import database
 from conformance.search.database import Shelf
@@ -70,7 +69,7 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
             place=wrong.place,
             expectation=wrong.expectation,
             observation=wrong.observation,
-            detail=count_text(*wrong.differing) if wrong.differing else "",
+            detail=text.count_text(*wrong.differing) if wrong.differing else "",
             region=wrong.region,
         )
     except Crash as crash:
@@ -322,7 +321,7 @@ def run_check(
     outcome.findings = search.findings()
     outcome.stale = stale_deviations(check, search, deviations)
     outcome.status = _status(outcome)
-    outcome.refused = dict(Counter(text[:200] for text in search.refused.values()))
+    outcome.refused = dict(Counter(reason[:200] for reason in search.refused.values()))
     if not search.seen:
         outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
         if outcome.refused:
