@@ -13,6 +13,7 @@ import numpy as np
 
 from conformance.checks.budgets import arithmetic_of, exact_backward, rescales
 from conformance.checks.check_forward_invariance import (
+    batch_of,
     hidden_keys_changed,
     is_stored,
     skip_variants,
@@ -390,10 +391,7 @@ def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
 )  # fmt: skip
 def check_gradients_of_a_batch(subject: Subject, problem: Problem) -> None:
     """Two elements with other arrays, and other segments, in one batch."""
-    segments = problem.segments
-    if segments is not None:
-        segments = (segments[0][::-1], segments[1][::-1])
-    members = [problem, problem.but(seed=problem.seed + 1, segments=segments)]
+    members = batch_of(problem)
     prepared = subject.prepare(problem)
     batch: list[Gradients] = subject.call(
         "backward_batch",

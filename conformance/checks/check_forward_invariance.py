@@ -162,6 +162,14 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
     same_bits("output", output, before.output, problem, given=given)
 
 
+def batch_of(problem: Problem) -> list[Problem]:
+    """The problem, and one with other arrays and the segments in reverse order."""
+    segments = problem.segments
+    if segments is not None:
+        segments = (segments[0][::-1], segments[1][::-1])
+    return [problem, problem.but(seed=problem.seed + 1, segments=segments)]
+
+
 @judges(
     "FWD-16",
     NumericDomain(
@@ -173,10 +181,7 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
 )
 def check_batch(subject: Subject, problem: Problem) -> None:
     """Two elements with other arrays, and other segments, in one batch."""
-    segments = problem.segments
-    if segments is not None:
-        segments = (segments[0][::-1], segments[1][::-1])
-    members = [problem, problem.but(seed=problem.seed + 1, segments=segments)]
+    members = batch_of(problem)
     prepared = subject.prepare(problem)
     batch: list[Forward] = subject.call(
         "forward_batch", lambda: prepared.forward_batch([inputs(p) for p in members])

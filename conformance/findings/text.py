@@ -67,14 +67,14 @@ def value_text(value: Plain) -> str:
 
 
 _WRITTEN = {
-    "at all": "written",
+    "at all": "stored",
     "after a reset": "reset before it accumulates",
-    "after its last step": "written after its last step",
+    "after its last step": "stored after its last step",
     "in one visit": "visited once",
 }
 _MISWRITTEN = {
     "not reset": "not reset",
-    "written early": "written before its last step",
+    "written early": "stored before its last step",
     "visited again": "left, and visited again later",
 }
 
