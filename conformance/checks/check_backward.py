@@ -341,9 +341,8 @@ def check_hidden_keys_do_not_change_dq(subject: Subject, problem: Problem) -> No
 def check_dq_of_empty_rows(subject: Subject, problem: Problem) -> None:
     """dq is exactly 0 where a row sees nothing, whole q blocks included."""
     array, rows = np.asarray(subject.backward(problem, "loud").dq), ~seeing_rows(problem)
-    same_bits(
-        "dq", array, np.zeros_like(array), problem, rows=rows, given={"rows": "that see nothing"}
-    )
+    given = {"rows": "that see nothing"}
+    same_bits("dq", array, np.zeros_like(array), problem, rows=rows, given=given)
 
 
 @judges("BWD-23", NumericDomain(signatures=ALONE, where=is_stored, group=GROUP), heavy=True)
