@@ -146,9 +146,12 @@ def expect_array(place: Place, expected: NDArray[Any], actual: object) -> None:
         return
     count, picture = (int(differs.sum()), differs.size), region(place.quantity, differs)
     if expected.size <= MOST_ELEMENTS and expected.dtype != np.bool_:
-        raise Violation(place, expected, found, count, picture)
-    first = tuple(np.argwhere(differs)[0])
-    raise Violation(place.inside(*first), expected[first], found[first], count, picture)
+        wrong = Violation(place, expected, found, count, picture)
+    else:
+        first = tuple(np.argwhere(differs)[0])
+        wrong = Violation(place.inside(*first), expected[first], found[first], count, picture)
+    wrong.arrays = expected, found
+    raise wrong
 
 
 def reject(place: Place, names: tuple[str, ...], call: Callable[[], object]) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from conformance.findings import text
 from conformance.findings.expectation import Equal, Expectation
 from conformance.findings.observation import Observation, observe
@@ -19,7 +23,14 @@ class Violation(Exception):
       observation: what was found; a plain value stands for `Value`, or for `NotFinite`.
       differing: number of places that differ, of how many.
       region: all places that differ; None if that says nothing more.
+
+    Attributes:
+      arrays: all of what was expected and found, if both are arrays of one shape.
+      advice: a class of a user that does this loses only time or convenience, see `fence.advising`.
     """
+
+    arrays: tuple[NDArray[Any], NDArray[Any]] | None = None
+    advice = False
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -278,7 +279,8 @@ class Source:
                 self.counts.raised[type(raised.error).__name__] = raised
             return None
         self.counts.made += 1
-        return UserMask(made, self.text(arguments), self.family)
+        again = None if arguments.ready is not None else partial(self.build, arguments)
+        return UserMask(made, self.text(arguments), self.family, again=again)
 
     def complete(self, arguments: Arguments) -> dict[str, Any]:
         """All parameters with their values, defaults included, for an oracle."""
