@@ -14,8 +14,8 @@ from conformance.contract.forms import form_of
 from conformance.findings.expectation import OfForm
 from conformance.findings.place import Place
 from conformance.findings.violation import Violation
+from conformance.fuzz_mask.arguments.source import Arguments, Source
 from conformance.fuzz_mask.class_subject import ClassSubject
-from conformance.fuzz_mask.source import Arguments, Source
 from conformance.problems.mask_queries import positions
 from conformance.problems.problem import BlockSizes, Problem
 from conformance.problems.user_mask import UserMask
