@@ -19,7 +19,7 @@ from conformance.findings.expectation import Written
 from conformance.findings.finding import Finding
 from conformance.findings.observation import Unwritten
 from conformance.findings.place import Place
-from conformance.findings.text import finding_text
+from conformance.findings.printed import finding_text
 from conformance.problem import BlockSizes, Problem
 from reference.masks import Local
 
