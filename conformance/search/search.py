@@ -6,13 +6,15 @@ import itertools
 import time
 import unittest
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 
 from conformance.checks.given_maximum import may_be_far
@@ -47,8 +49,8 @@ KEPT = 20
 LOSSES = 2 * HANG
 
 
-class _Found(Exception):
-    """Tells Hypothesis that a problem fails."""
+class Hit(Exception):
+    """Tells Hypothesis that a problem is one that is looked for."""
 
 
 def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "") -> Finding | None:
@@ -194,21 +196,11 @@ class Search:
             if found is not None and found.kind == kind and not found.deviation:
                 if not failing:
                     failing, self.left = True, self.shrinks
-                raise _Found
+                raise Hit
 
-        wrapped = hypothesis.given(self.check.domain.strategy(self.subject.description))(test)
-        # In this order: a seed takes the database away.
+        drawn = self.check.domain.strategy(self.subject.description)
         kept = None if self.kept is None else Shelf(self.kept, f"{kind}/".encode())
-        run = hypothesis_settings(self.examples, kept)(hypothesis.seed(seed)(wrapped))
-        try:
-            with constants.only_of():
-                run()
-        except _Found:
-            pass
-        except hypothesis.errors.Unsatisfiable:
-            pass  # the domain is empty for this implementation
-        except unittest.SkipTest:
-            pass  # nothing is drawn, and nothing was kept
+        draw_until_hit(drawn, test, examples=self.examples, seed=seed, kept=kept)
 
     def findings(self) -> list[Finding]:
         """The smallest finding of every kind, cause and deviation; the worst quality figure."""
@@ -227,6 +219,39 @@ def _order(found: Finding) -> tuple[Any, ...]:
     if found.kind == "quality":
         return (-found.ratio, found.size)
     return (0.0, found.size)
+
+
+def draw_until_hit[T](
+    strategy: st.SearchStrategy[T],
+    test: Callable[[T], None],
+    *,
+    examples: int,
+    seed: int,
+    kept: ExampleDatabase | None = None,
+    modules: Iterable[ModuleType] = (),
+) -> None:
+    """Draws problems for a test until it raises `Hit`, and goes on with smaller ones.
+
+    Args:
+      strategy: what to draw.
+      test: raises `Hit` for what is looked for.
+      examples: how many are drawn; 0 tries what was kept only.
+      seed: the same seed draws the same problems.
+      kept: what was found before.
+      modules: numbers in their sources are drawn more often than others.
+    """
+    wrapped = hypothesis.given(strategy)(test)
+    # In this order: a seed takes the database away.
+    run = hypothesis_settings(examples, kept)(hypothesis.seed(seed)(wrapped))
+    try:
+        with constants.only_of(*modules):
+            run()
+    except Hit:
+        pass
+    except hypothesis.errors.Unsatisfiable:
+        pass  # nothing can be drawn
+    except unittest.SkipTest:
+        pass  # nothing is drawn, and nothing was kept
 
 
 def hypothesis_settings(examples: int, kept: ExampleDatabase | None = None) -> hypothesis.settings:
