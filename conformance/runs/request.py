@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from conformance.contract import device
 from conformance.contract.fence import Subject
 from conformance.contract.remote.host import environment_of
 from conformance.contract.remote.where import Where
+from conformance.contract.settings import requested_device
 from conformance.runs import runner
 from conformance.runs.journal import Journal
 from conformance.runs.report import Run, now
@@ -56,11 +56,11 @@ class Request:
             "expectations": self.expectations,
             "python": self.where.python,
             "shard": str(self.shard),
-            "device": device.wanted(),
+            "device": requested_device(),
         }
 
 
-def begin(request: Request, subject: Subject) -> Run:
+def begin_run(request: Request, subject: Subject) -> Run:
     """A run that has not found out anything yet.
 
     Raises:
@@ -84,9 +84,9 @@ def begin(request: Request, subject: Subject) -> Run:
     )
 
 
-def judge(run: Run, request: Request, journal: Journal, console: Console) -> None:
+def execute_run(run: Run, request: Request, journal: Journal, console: Console) -> None:
     """Runs the checks and fills the run; its journal goes when nothing is left to do."""
-    runner.execute(
+    runner.run_checks(
         run,
         console,
         workers=request.workers,
