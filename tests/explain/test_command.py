@@ -157,7 +157,7 @@ def test_a_million_tokens_take_seconds(said: Run) -> None:
         (["causal", "--seq", "8k", "--segments", "3,4"], "--segments 3,4: documents must add up to the 8,192 tokens"),
         (["documents:3,4", "--seq", "8k"], "documents must add up to the 8,192 tokens"),
         (["causal", "--seq", "8k", "--png", "no/such/folder.png"], "must be a file in a folder that exists"),
-        (["random:1", "--seq", "256k", "--block", "1024"], "entries of this mask would have to be read one by one"),
+        (["random:1", "--seq", "256k", "--block", "1024"], "entries of this mask need reading one by one"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_error(said: Run, arguments: list[str], message: str) -> None:

@@ -20,13 +20,13 @@ from conformance.explain.language.expressions import is_structured, leaves
 from conformance.explain.output.advice import Remark
 from conformance.problems.mask_json import expr_to_json
 
-#: Version of the form of `to_json`: it changes whenever a field changes its name or its meaning.
+#: Version of the JSON form: increased when a field changes its name or meaning.
 SCHEMA = 1
 SCHEMA_FILE = Path(__file__).with_name("explain.schema.json")
 
 
 def to_json(found: Study, said: list[Remark]) -> dict[str, Any]:
-    """All figures; bytes and tokens are whole numbers, shares lie between 0 and 1."""
+    """All figures; bytes and tokens are integers, shares lie between 0 and 1."""
     question, counts = found.question, found.counts
     pairs = question.q_len * question.kv_len
     return {
