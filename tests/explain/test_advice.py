@@ -65,7 +65,7 @@ def test_smaller_blocks_are_tried() -> None:
     found = text(said("local:64,0", 4096, 2048), "try")
     assert "Blocks of 128×128 would skip 93.8 % instead of 25.0 %, in 63 steps per head." in found
     found = text(said("random:0.9", 2048, 512), "try")
-    assert "Smaller blocks do not help: 128×128 and 256×256 skip nothing" in found
+    assert "Smaller blocks do not help: 128×128 and 256×256 skip next to nothing" in found
 
 
 def test_sorting_is_tried() -> None:
@@ -76,7 +76,7 @@ def test_sorting_is_tried() -> None:
     found = said(interleaved, 512, 128)
     assert found[0].text.startswith("This mask gains nothing")
     assert (
-        "Sorting the tokens, so that those that see the same stand together, would skip 75.0 %"
+        "Sorting the tokens so that similar rows and columns are adjacent would skip 75.0 %"
         in (text(found, "try"))
     )
 
@@ -91,7 +91,7 @@ def test_a_shuffled_band_is_sorted_towards_the_diagonal() -> None:
 def test_combinations_are_stored_by_some() -> None:
     found = said("prefix:100+causal", 8192, 1024)
     assert "2 distinct partial blocks of 8 are stored: 2.0 MiB of booleans" in text(found, "cost")
-    assert "hands to the kernel as int32 (8.0 MiB)" in text(found, "cost")
+    assert "passes to the kernel as int32 (8.0 MiB)" in text(found, "cost")
     assert "Write this mask as a function of positions" in text(found, "try")
     found = said("causal & local:3000,0", 8192, 1024)
     assert "pallas_impl computes this combination of masks" in text(found, "good")

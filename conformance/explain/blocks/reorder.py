@@ -47,7 +47,7 @@ def best_share(array: Bool, block_q: int, block_kv: int) -> float:
 
     Args:
       array: bool ``[q_len, kv_len]``, of at most `SORTABLE` entries.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
     """
     q_len, kv_len = array.shape
     shares = []

@@ -60,7 +60,7 @@ class Cut:
     Attributes:
       expr: what is visible.
       q_len, kv_len: tokens.
-      block_q, block_kv: tokens a block; they divide the lengths.
+      block_q, block_kv: tokens per block; they divide the lengths.
     """
 
     expr: Expr

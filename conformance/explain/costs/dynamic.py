@@ -57,7 +57,7 @@ def dynamic_schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> 
         ),
         made(
             "runs",
-            f"grid, {slots} blocks a step",
+            f"grid, {slots} blocks per step",
             steps,
             [ScalarArray(n, (heads.q * size,), "int32") for n, size in ours.items()],
             slots,

@@ -214,7 +214,7 @@ def _flat(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
 
 
 def _ours(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedule:
-    """A flat list with several blocks a step, or, where every row is one run of blocks, a few words a row."""
+    """A flat list with several blocks per step, or, where every row is one run of blocks, a few words per row."""
     slots = rows.slots
     stored = found.is_stored("runs")
     steps = int(rows.steps.sum())
@@ -238,7 +238,7 @@ def _ours(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
     reads_masks = stored and not turned
     return Schedule(
         layout="runs",
-        form="rows of runs, folded" if by_rows else f"flat list, {slots} blocks a step",
+        form="rows of runs, folded" if by_rows else f"flat list, {slots} blocks per step",
         grid=grid,
         steps=steps,
         k_fetches=None if turned else _visits(rows, heads, order),

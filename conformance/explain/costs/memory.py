@@ -111,7 +111,7 @@ class Shape:
     """What vector memory depends on, apart from the layout.
 
     Attributes:
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
       head_dim: of q, k and v.
       dtype: of q, k and v.
       segments: whether there are segment ids.

@@ -69,7 +69,7 @@ def _limits() -> str:
     for chip in CHIPS:
         by_size.setdefault(chip.smem, []).append(chip.name)
     return "; ".join(
-        f"{size(smem)} a core on {', '.join(names)}" for smem, names in by_size.items()
+        f"{size(smem)} per core on {', '.join(names)}" for smem, names in by_size.items()
     )
 
 
