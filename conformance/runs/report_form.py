@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from conformance.findings.finding import Outcome, Status
+from conformance.findings.finding import Finding, Outcome, Status
 from conformance.findings.json_schema import (
     ClauseId,
     Form,
@@ -20,7 +20,7 @@ from conformance.problems.problem import Problem
 from conformance.runs.selection import Part, Selection
 
 #: Version of the form. Raise it with every change that a reader of the last one would not understand.
-SCHEMA = 2
+SCHEMA = 3
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 type Versions = dict[str, str]
@@ -97,6 +97,7 @@ _PROBLEM: Schema = {
 #: What the JSON forms of classes in a report, or in a comparison, do not share with their attributes.
 FORMS: Mapping[type, Form | Schema] = {
     Problem: _PROBLEM,
+    Finding: Form(properties=("where", "expected", "actual", "signature")),
     Outcome: Form(left_out=("coverage",)),
 }
 
