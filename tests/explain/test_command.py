@@ -221,7 +221,7 @@ def test_the_picture(said: Run, home: Path) -> None:
 
 
 def test_a_picture_without_matplotlib(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("conformance.commands.explain.find_spec", lambda name: None)
     found = said("explain", "causal", "--seq", "2048", "--png", "map.png")
     assert found.code == 2
     assert "--png needs matplotlib: pip install 'splash-conformance[plots]'" in found.err
