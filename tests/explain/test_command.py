@@ -16,7 +16,7 @@ from rich.console import Console
 
 from conformance.explain.costs.study import Question, study
 from conformance.explain.output.advice import remarks
-from conformance.explain.output.report import SCHEMA, SCHEMA_FILE
+from conformance.explain.output.report_form import SCHEMA, SCHEMA_FILE
 from conformance.explain.output.terminal import print_study
 from reference.masks import Causal
 from tests.commands.command_line import Run

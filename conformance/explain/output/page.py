@@ -17,6 +17,8 @@ from conformance.explain.output.report import to_json
 from conformance.explain.output.wording import beside, count, listing, problem_facts, share, size
 from conformance.reports.html.page import render
 
+TEMPLATE = Path(__file__).parent / "templates" / "explain.html.j2"
+
 #: Label of a remark, by kind.
 WORDS = {"good": "Good", "cost": "Costs", "limit": "Does not fit", "try": "Try"}
 
@@ -34,7 +36,7 @@ def page(found: Study, said: list[Remark]) -> str:
     ]
     parts = encoded(question)
     return render(
-        "explain.html.j2",
+        TEMPLATE,
         question=question,
         facts=" · ".join(problem_facts(question)),
         said=said,
