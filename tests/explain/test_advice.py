@@ -75,9 +75,8 @@ def test_sorting_is_tried() -> None:
     interleaved = Dense(document[:, None] == document[None, :])
     found = said(interleaved, 512, 128)
     assert found[0].text.startswith("This mask gains nothing")
-    assert (
-        "Sorting the tokens so that similar rows and columns are adjacent would skip 75.0 %"
-        in (text(found, "try"))
+    assert "Sorting the tokens so that similar rows and columns are adjacent would skip 75.0 %" in (
+        text(found, "try")
     )
 
 

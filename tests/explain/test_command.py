@@ -39,7 +39,8 @@ def test_what_is_printed(said: Run) -> None:
     assert "  ·· empty 28 (43.8 %)  ▒▒ partial 8 (12.5 %)  ██ full 28 (43.8 %)" in found.out
     assert "flat list, 4 blocks per step (pallas_impl)" in found.out
     assert (
-        "Scalar memory, as the compiler pads it (1.0 MiB per core on v4, v5e, v5p, v6e, v7x)" in lines
+        "Scalar memory, as the compiler pads it (1.0 MiB per core on v4, v5e, v5p, v6e, v7x)"
+        in lines
     )
     assert "Partial mask blocks, as booleans: 8 take 128 KiB, 1 distinct one 16.0 KiB." in lines
     assert "\x1b" not in found.out
