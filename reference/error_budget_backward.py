@@ -91,7 +91,8 @@ def _pair_errors(
     difference = np.abs(dp - row_dot[:, :, None])
     shift = dp_error + row_dot_error[:, :, None] + u * difference
     # A probability below the smallest normal number may vanish, whatever it is multiplied by.
-    ds_error = (wrong + profile.smallest) * difference + (p + wrong) * shift
+    flushed = np.where(result.visible, profile.smallest, 0.0)
+    ds_error = (wrong + flushed) * difference + (p + wrong) * shift
     ds = p * difference
     slope = soft_cap_slope(result.raw_logits, soft_cap)
     capped = ds * slope
