@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from conformance.adapters.tracing.events import Active, Ref, place_of
 from conformance.adapters.tracing.jaxpr import (
     CALLS,
     bind_vectorised,
@@ -21,7 +20,8 @@ from conformance.adapters.tracing.jaxpr import (
     shape_of,
     split_scan,
 )
-from conformance.adapters.tracing.values import (
+from conformance.adapters.tracing.memory import Active, Ref, place_of
+from conformance.adapters.tracing.primitives import (
     LIMIT,
     Array,
     Shape,
