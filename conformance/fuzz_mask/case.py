@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.findings.violation import Violation
+from conformance.fuzz_mask.arguments.source import Arguments, Source
 from conformance.fuzz_mask.class_subject import ClassSubject
-from conformance.fuzz_mask.source import Arguments, Source
 from conformance.problems.mask_queries import positions
 from conformance.problems.problem import BlockSizes, Problem
 from conformance.problems.user_mask import UserMask

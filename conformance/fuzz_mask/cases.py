@@ -9,11 +9,11 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
+from conformance.fuzz_mask.arguments.names import axis_of, sizes_of_pair
+from conformance.fuzz_mask.arguments.settings import Setting
+from conformance.fuzz_mask.arguments.source import Arguments, Source
 from conformance.fuzz_mask.case import Case, Pair
 from conformance.fuzz_mask.class_subject import ClassSubject
-from conformance.fuzz_mask.names import axis_of, sizes_of_pair
-from conformance.fuzz_mask.settings import Setting
-from conformance.fuzz_mask.source import Arguments, Source
 
 
 @st.composite

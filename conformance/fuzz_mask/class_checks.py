@@ -18,9 +18,9 @@ from conformance import checks
 from conformance.checks.registry import CHECKS, expect, expect_array
 from conformance.contract.fence import Crash, advising
 from conformance.findings.violation import Violation
+from conformance.fuzz_mask.arguments.names import sizes_of_pair
 from conformance.fuzz_mask.case import Case, Judge, NotAsked, Pair
 from conformance.fuzz_mask.class_subject import ClassSubject
-from conformance.fuzz_mask.names import sizes_of_pair
 
 #: Parameters that can only mean the length of an axis.
 AXES = {"q_len": 0, "q_seq_len": 0, "kv_len": 1, "kv_seq_len": 1}

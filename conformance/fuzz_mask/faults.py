@@ -11,13 +11,13 @@ import numpy as np
 from conformance.contract.fence import Crash
 from conformance.findings.text import block_map, problem_facts
 from conformance.findings.violation import Violation
+from conformance.fuzz_mask.arguments.source import Raised, Source
 from conformance.fuzz_mask.case import Case, Pair
+from conformance.fuzz_mask.errors import own_frames, short
 from conformance.fuzz_mask.hunt import Found
-from conformance.fuzz_mask.load import own_frames, short
 from conformance.fuzz_mask.outcome import Fault
 from conformance.fuzz_mask.pictures import ROWS, beside, draw
 from conformance.fuzz_mask.problems import ProblemCase
-from conformance.fuzz_mask.source import Raised, Source
 from reference.masks import Bool
 
 #: Frames of a traceback that are shown.

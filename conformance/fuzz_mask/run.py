@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from conformance.adapters.shared.user_masks import as_library_mask
 from conformance.contract.fence import Subject
 from conformance.contract.load import LoadError
+from conformance.fuzz_mask.arguments.settings import small_settings, tiny_settings
+from conformance.fuzz_mask.arguments.source import Source
 from conformance.fuzz_mask.case import Case, Judge
 from conformance.fuzz_mask.cases import cases, pairs
 from conformance.fuzz_mask.class_checks import (
@@ -24,13 +26,11 @@ from conformance.fuzz_mask.class_checks import (
 )
 from conformance.fuzz_mask.class_subject import ClassSubject
 from conformance.fuzz_mask.compiled import Elsewhere, judges_of
+from conformance.fuzz_mask.errors import own_trace
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
 from conformance.fuzz_mask.hunt import hunt
-from conformance.fuzz_mask.load import own_trace
 from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
-from conformance.fuzz_mask.settings import small_settings, tiny_settings
-from conformance.fuzz_mask.source import Source
 from conformance.search import known_deviations as expectation
 
 

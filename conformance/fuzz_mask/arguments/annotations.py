@@ -21,15 +21,15 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from conformance.fuzz_mask import tokens
-from conformance.fuzz_mask.names import (
+from conformance.fuzz_mask.arguments import tokens
+from conformance.fuzz_mask.arguments.names import (
     Sizes,
     axis_of,
     content_of,
     sizes_of_number,
     sizes_of_pair,
 )
-from conformance.fuzz_mask.settings import Setting
+from conformance.fuzz_mask.arguments.settings import Setting
 
 Recipe = Callable[[Setting], st.SearchStrategy[Any]]
 

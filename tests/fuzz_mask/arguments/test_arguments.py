@@ -15,11 +15,11 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
-from conformance.fuzz_mask import tokens
-from conformance.fuzz_mask.annotations import Underivable, parameters_of
-from conformance.fuzz_mask.literals import literal
-from conformance.fuzz_mask.names import content_of, sizes_of_number
-from conformance.fuzz_mask.settings import Setting, block_settings, small_settings
+from conformance.fuzz_mask.arguments import tokens
+from conformance.fuzz_mask.arguments.annotations import Underivable, parameters_of
+from conformance.fuzz_mask.arguments.literals import literal
+from conformance.fuzz_mask.arguments.names import content_of, sizes_of_number
+from conformance.fuzz_mask.arguments.settings import Setting, block_settings, small_settings
 
 Window = NewType("Window", int)
 type Pair = tuple[int, int | None]

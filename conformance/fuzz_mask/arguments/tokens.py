@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from conformance.fuzz_mask.names import Content
-from conformance.fuzz_mask.settings import Setting
+from conformance.fuzz_mask.arguments.names import Content
+from conformance.fuzz_mask.arguments.settings import Setting
 
 #: Arrays of fewer tokens are drawn entry by entry, longer ones as runs that end near block edges.
 SHORT = 12
@@ -109,7 +109,7 @@ def holding(content: Content, axis: str, setting: Setting) -> st.SearchStrategy[
     """Arrays of a content.
 
     Args:
-      content: what `conformance.fuzz_mask.names` says about the name of a parameter.
+      content: what `conformance.fuzz_mask.arguments.names` says about the name of a parameter.
       axis: ``q``, ``kv``, or ``""`` where nothing tells which: it may be either.
       setting: what the mask is wanted for.
     """

@@ -18,10 +18,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from conformance.contract.load import LoadError
-from conformance.fuzz_mask.annotations import Parameter, Underivable, parameters_of
-from conformance.fuzz_mask.given import ATTRIBUTE, FORMS, called, normal, signature_of
-from conformance.fuzz_mask.literals import literal
-from conformance.fuzz_mask.settings import Setting
+from conformance.fuzz_mask.arguments.annotations import Parameter, Underivable, parameters_of
+from conformance.fuzz_mask.arguments.given import ATTRIBUTE, FORMS, called, normal, signature_of
+from conformance.fuzz_mask.arguments.literals import literal
+from conformance.fuzz_mask.arguments.settings import Setting
 from conformance.problems.user_mask import UserMask
 
 _families = itertools.count(1)
