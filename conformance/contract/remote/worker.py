@@ -11,6 +11,7 @@ import ctypes
 import faulthandler
 import os
 import platform
+import resource
 import signal
 import sys
 import traceback
@@ -191,8 +192,6 @@ def environment() -> dict[str, str]:
 def limit_memory(size: int) -> None:
     """Limits the address space to ``size`` bytes where nobody can watch the process (0: no limit)."""
     if size and not os.path.isdir("/proc/self"):
-        import resource
-
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
