@@ -68,7 +68,7 @@ DEATHS = {
     "Abort": ("Died: mask_info ended the process: SIGABRT", "SIGABRT in change"),
     "Killed": ("Died: mask_info ended the process: SIGKILL", "SIGKILL in mask_info"),
     "Hang": ("TimedOut: no answer from mask_info within", "timeout in change"),
-    "Eat": ("OutOfMemory: mask_info took more than the", "memory in mask_info"),
+    "Eat": ("OutOfMemory: mask_info used more memory than the limit", "memory in mask_info"),
 }
 
 
