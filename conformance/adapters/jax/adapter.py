@@ -114,12 +114,12 @@ class PreparedJax(JaxNumerics):
         """The kernel of a direction, observed on one shard."""
         make = partial(self.shard_kernel, direction, shard)
         if direction == "fwd":
-            function, arguments = self.traceable(make, shard)
+            function, arguments = self.function_to_trace(make, shard)
             (trace,) = trace_kernels(function, *arguments)
             return trace.named_after(kernel_lib.flash_attention_kernel, LAST_INPUT)
         key = (self.fused(direction), shard)  # dq and dkv are kernels of one program
         if key not in self._backward:
-            function, arguments = self.traceable(make, shard, gradients=True)
+            function, arguments = self.function_to_trace(make, shard, gradients=True)
             self._backward[key] = trace_kernels(function, *arguments)
         _, dkv, *dq = self._backward[key]
         if direction == "dq":

@@ -22,7 +22,7 @@ from conformance.adapters.shared.mask_arrays import (
     mask_compiler,
     with_arrays_of,
 )
-from conformance.adapters.shared.prepared import Call, PreparedProblem
+from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.contract.library import import_module, is_fork
 from conformance.contract.protocol import Arithmetic
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16
@@ -171,10 +171,10 @@ class JaxNumerics(PreparedProblem):
         made = self.multi_head_mask if mask is None else mask
         return dynamic_kernel(made, is_mqa=self.mqa, **self.kernel_arguments(direction))
 
-    def numeric_arguments(self, call: Call) -> dict[str, Any]:
+    def numeric_arguments(self, spec: KernelSpec) -> dict[str, Any]:
         """How the library is asked for a kernel that is run."""
         problem = self.problem
-        arguments = self.kernel_arguments(call.direction)
+        arguments = self.kernel_arguments(spec.direction)
         if problem.option("layouts") == "seq_minor":
             layout = kernel_lib.QKVLayout.SEQ_MINOR
             sizes = replace(
@@ -183,18 +183,18 @@ class JaxNumerics(PreparedProblem):
             arguments["block_sizes"] = sizes
         return arguments | {
             "is_mqa": self.mqa,
-            "save_residuals": call.residuals,
+            "save_residuals": spec.residuals,
             "mask_value": problem.option("mask_value", kernel_lib.DEFAULT_MASK_VALUE),
             "attn_logits_soft_cap": problem.soft_cap,
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
-            "interpret": interpret(call.uninitialised),
+            "interpret": interpret(spec.uninitialised),
         }
 
-    def numeric_kernel(self, call: Call) -> tuple[Kernel, tuple[Any, ...]]:
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and the arrays of its mask."""
-        arguments, dynamic = self.numeric_arguments(call), self.problem.dynamic
-        if call.traced_mask:
-            kernel = self.compiled_kernel(dynamic_kernel, arguments, call.residuals)
+        arguments, dynamic = self.numeric_arguments(spec), self.problem.dynamic
+        if spec.traced_mask:
+            kernel = self.kernel_of(dynamic_kernel, arguments, spec.residuals)
             return kernel, (self.run_time_mask(),)
         mask = jnp.asarray(self.run_time_mask()) if dynamic else self.multi_head_mask
         infos, settings = dynamic_kernel(mask, **arguments).tree_flatten()
@@ -204,17 +204,17 @@ class JaxNumerics(PreparedProblem):
                 None if info is None else self._unshrunk(name)
                 for info, name in zip(infos, ("fwd", "dq", "dkv"), strict=True)
             ]
-        if call.edit is not None:
-            edited = with_arrays_of(infos[0], call.edit(grid_info("fwd", infos[0])))
+        if spec.edit is not None:
+            edited = with_arrays_of(infos[0], spec.edit(grid_info("fwd", infos[0])))
             infos = [edited, *infos[1:]]
             if edited.q_sequence is None:
                 settings["mask_function"] = None
         if dynamic:
-            kernel = self.compiled_kernel(marked_kernel, settings, call.residuals)
+            kernel = self.kernel_of(marked_kernel, settings, spec.residuals)
             return kernel, tuple(_without_mark(info) for info in infos)
         make = kernel_lib.SplashAttentionKernel
-        kernel = self.compiled_kernel(make, settings, call.residuals)
-        return kernel, tuple(as_operands(info, call.pads) for info in infos)
+        kernel = self.kernel_of(make, settings, spec.residuals)
+        return kernel, tuple(as_operands(info, spec.may_pad) for info in infos)
 
     def _unshrunk(self, direction: Any) -> Any:
         """The arrays of a direction as the library compiles them without shrinking."""

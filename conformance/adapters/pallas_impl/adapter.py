@@ -191,7 +191,7 @@ class PreparedPallasImpl(PallasImplNumerics):
             plans.append(kernel.plan)
             return kernel
 
-        function, arguments = self.traceable(make, shard, gradients=not forward_only)
+        function, arguments = self.function_to_trace(make, shard, gradients=not forward_only)
         return _Program(trace_kernels(function, *arguments), plans[-1])
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:

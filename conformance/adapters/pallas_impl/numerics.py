@@ -15,7 +15,7 @@ from conformance.adapters.shared.calls import Kernel
 from conformance.adapters.shared.device import ON_TPU, interpret
 from conformance.adapters.shared.mask_arrays import grid_info, padded_stack
 from conformance.adapters.shared.mask_function import Ids, MaskFunction
-from conformance.adapters.shared.prepared import Call, PreparedProblem
+from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.contract.protocol import Arithmetic, Edit, Forward
 from conformance.problems.arrays import Inputs
 from conformance.problems.problem import Problem
@@ -210,22 +210,22 @@ class PallasImplNumerics(PreparedProblem):
             **(sharded if self.problem.ring == 1 else {}),
         }
 
-    def numeric_arguments(self, call: Call) -> dict[str, Any]:
+    def numeric_arguments(self, spec: KernelSpec) -> dict[str, Any]:
         """How the library is asked for a kernel that is run; races and reads outside of an array raise."""
         problem = self.problem
-        how = interpret(call.uninitialised)
+        how = interpret(spec.uninitialised)
         return self.kernel_arguments(self.fused) | {
-            "save_residuals": call.residuals,
+            "save_residuals": spec.residuals,
             "attn_logits_soft_cap": problem.soft_cap,
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
-            "interpret": replace(how, detect_races=True) if call.uninitialised else how,
+            "interpret": replace(how, detect_races=True) if spec.uninitialised else how,
         }
 
-    def numeric_kernel(self, call: Call) -> tuple[Kernel, tuple[Any, ...]]:
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and the arrays of its mask; a run-time mask is an argument of every program."""
-        arguments, ring = self.numeric_arguments(call), self.problem.ring
+        arguments, ring = self.numeric_arguments(spec), self.problem.ring
         if self.problem.dynamic:
-            kernel = self.compiled_kernel(dynamic_kernel, arguments, call.residuals)
+            kernel = self.kernel_of(dynamic_kernel, arguments, spec.residuals)
             return kernel, (self.run_time_mask(),)
         if ring > 1:
             made: Any = make_ring_attention(
@@ -233,16 +233,16 @@ class PallasImplNumerics(PreparedProblem):
             )
         else:
             made = dynamic_kernel(self.multi_head_mask, **arguments)
-            if call.edit is not None:
-                made = self._edited(made, call.edit)
-            elif call.pads:
+            if spec.edit is not None:
+                made = self._edited(made, spec.edit)
+            elif spec.may_pad:
                 forward, dq, dkv = made.plan
                 padded = None if dq is None else _padded(dq)
                 plan = AttentionPlan(_padded(forward), padded, _padded(dkv))
                 made = replace(made, plan=plan)
         leaves, tree = jax.tree_util.tree_flatten(made)
         settings = {"is_mqa": self.mqa, "tree": tree}
-        return self.compiled_kernel(restored_kernel, settings, call.residuals), tuple(leaves)
+        return self.kernel_of(restored_kernel, settings, spec.residuals), tuple(leaves)
 
     def _edited(self, kernel: SplashAttentionKernel, edit: Edit) -> SplashAttentionKernel:
         """The kernel with a forward schedule made of edited arrays."""

@@ -43,7 +43,7 @@ _FUNCTIONS: dict[tuple[str, str, int, int], MaskFunction] = {}
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelSpec:
     """What a kernel is made for.
 
     Attributes:
@@ -61,7 +61,7 @@ class Call:
     traced_mask: bool = False
 
     @property
-    def pads(self) -> bool:
+    def may_pad(self) -> bool:
         """Whether the stack of mask blocks may be filled up: not where a block too far must be noticed."""
         return self.edit is None and not self.uninitialised
 
@@ -85,7 +85,7 @@ class PreparedProblem(ABC):
         self.problem = problem
 
     @abstractmethod
-    def numeric_kernel(self, call: Call) -> tuple[Kernel, tuple[Any, ...]]:
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
         """A kernel that can be run, and the arrays of its mask."""
 
     # Masks
@@ -137,7 +137,7 @@ class PreparedProblem(ABC):
         several = shards != Shards() and self.problem.ring == 1
         return (("head", shards.head), ("q", shards.q)) if several else ()
 
-    def compiled_kernel(
+    def kernel_of(
         self,
         make: Callable[..., Any],
         settings: dict[str, Any],
@@ -181,7 +181,7 @@ class PreparedProblem(ABC):
         """The arrays of a call."""
         return to_arrays(inputs, self.problem.dtype)
 
-    def of_inputs(self, gradients: Gradients) -> Gradients:
+    def gradients_of_inputs(self, gradients: Gradients) -> Gradients:
         """The gradients of the inputs, out of those of `arrays_of`."""
         return gradients
 
@@ -195,12 +195,12 @@ class PreparedProblem(ABC):
         traced_mask: bool = False,
     ) -> Forward:
         """See `Prepared.forward`."""
-        call = Call("fwd", residuals, uninitialised, edit, traced_mask)
-        return calls.forward(*self.numeric_kernel(call), self.arrays_of(inputs))
+        spec = KernelSpec("fwd", residuals, uninitialised, edit, traced_mask)
+        return calls.forward(*self.make_kernel(spec), self.arrays_of(inputs))
 
     def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:
         """See `Prepared.forward_batch`."""
-        kernel, infos = self.numeric_kernel(Call("fwd"))
+        kernel, infos = self.make_kernel(KernelSpec("fwd"))
         return calls.forward_batch(kernel, infos, [self.arrays_of(inputs) for inputs in batch])
 
     def backward(
@@ -212,23 +212,23 @@ class PreparedProblem(ABC):
         d_logsumexp: NDArray[np.float32] | None = None,
     ) -> Gradients:
         """See `Prepared.backward`."""
-        call = Call("dkv", residuals=with_residuals or d_logsumexp is not None)
-        kernel, infos = self.numeric_kernel(call)
+        spec = KernelSpec("dkv", residuals=with_residuals or d_logsumexp is not None)
+        kernel, infos = self.make_kernel(spec)
         arrays = self.arrays_of(inputs)
-        return self.of_inputs(calls.gradients(kernel, infos, arrays, d_out, d_logsumexp))
+        return self.gradients_of_inputs(calls.gradients(kernel, infos, arrays, d_out, d_logsumexp))
 
     def backward_batch(
         self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
     ) -> list[Gradients]:
         """See `Prepared.backward_batch`."""
-        kernel, infos = self.numeric_kernel(Call("dkv"))
+        kernel, infos = self.make_kernel(KernelSpec("dkv"))
         arrays = [self.arrays_of(inputs) for inputs in batch]
         found = calls.gradients_batch(kernel, infos, arrays, d_outs)
-        return [self.of_inputs(one) for one in found]
+        return [self.gradients_of_inputs(one) for one in found]
 
     # Schedules
 
-    def traceable(
+    def function_to_trace(
         self, make: Callable[..., Any], shard: Shard, *, gradients: bool = False
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """A function of arrays that calls kernels on one device, and its arguments, for `tracing`.

@@ -187,7 +187,7 @@ class PreparedTokamax(TokamaxNumerics):
           The kernel, and whether the caller replaces its output by a constant.
         """
         make = partial(self.shard_kernel, direction, shard)
-        function, arguments = self.traceable(make, shard, gradients=direction != "fwd")
+        function, arguments = self.function_to_trace(make, shard, gradients=direction != "fwd")
         if direction == "fwd":
             (trace,), (result,) = trace_program(function, *arguments)
             return trace, result is not None

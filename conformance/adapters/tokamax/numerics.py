@@ -15,7 +15,7 @@ import numpy as np
 from conformance.adapters.shared.calls import Arrays, Kernel, mesh_of
 from conformance.adapters.shared.device import float32_profile, interpret
 from conformance.adapters.shared.mask_arrays import as_operands, with_arrays_of
-from conformance.adapters.shared.prepared import Call, PreparedProblem
+from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.adapters.tokamax import ring as tokamax_ring
 from conformance.contract.library import import_module, is_fork
 from conformance.contract.protocol import Arithmetic, Edit, Gradients
@@ -166,9 +166,9 @@ class TokamaxNumerics(PreparedProblem):
             }
         return kernel_lib.SplashConfig(**sizes)
 
-    def numeric_config(self, call: Call) -> Any:
+    def numeric_config(self, spec: KernelSpec) -> Any:
         """Configuration of a kernel that is run."""
-        problem, plain = self.problem, self.config(call.direction)
+        problem, plain = self.problem, self.config(spec.direction)
         minor = kernel_lib.QKVLayout.HEAD_DIM_MINOR
         if problem.option("layouts") == "seq_minor":
             minor = kernel_lib.QKVLayout.SEQ_MINOR
@@ -187,7 +187,7 @@ class TokamaxNumerics(PreparedProblem):
             "dkv_reuse_scaled_q": self.scaled_q == "reused",
             "q_prescaled_log2e": self.scaled_q == "by_caller",
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
-            "interpret": interpret(call.uninitialised),
+            "interpret": interpret(spec.uninitialised),
         }
         return replace(plain, **{k: v for k, v in wanted.items() if k in CONFIGURABLE})
 
@@ -210,16 +210,16 @@ class TokamaxNumerics(PreparedProblem):
         refused = problem.sinks is not None or self.max_logit_value is not None
         return 1 if refused or group % wanted else wanted
 
-    def numeric_kernel(self, call: Call) -> tuple[Kernel, tuple[Any, ...]]:
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and the arrays of its mask; a run-time mask is an argument of every program.
 
         The ring takes the option to return residuals, and returns none.
         """
         problem = self.problem
         arguments: dict[str, Any] = {
-            "config": self.numeric_config(call),
+            "config": self.numeric_config(spec),
             "is_mqa": self.mqa,
-            "save_residuals": call.residuals,
+            "save_residuals": spec.residuals,
             "mask_value": problem.option("mask_value", DEFAULT_MASK_VALUE),
             "downcast_smem_data": problem.downcast,
         }
@@ -229,7 +229,7 @@ class TokamaxNumerics(PreparedProblem):
             make: Any = dynamic_kernel
             if self.axes:
                 make, arguments["devices"] = dynamic_kernel_on_devices, problem.shards.q
-            kernel = self.compiled_kernel(make, arguments, call.residuals, handed)
+            kernel = self.kernel_of(make, arguments, spec.residuals, handed)
             return kernel, (self.run_time_mask(),)
         if problem.ring > 1:
             dense = problem.head_masks[0].dense()
@@ -244,12 +244,12 @@ class TokamaxNumerics(PreparedProblem):
         # Only an estimate of the cost, by which equal kernels would differ.
         settings |= {name: 1.0 for name in settings if name.endswith("_mask_sparsity")}
         infos = [made.fwd_mask_info, made.dkv_mask_info]
-        if call.edit is not None:
-            infos[0] = self._edited(infos[0], call.edit)
+        if spec.edit is not None:
+            infos[0] = self._edited(infos[0], spec.edit)
             if infos[0].q_sequence is None:
                 settings["mask_function"] = None
-        kernel = self.compiled_kernel(make, settings, call.residuals, handed)
-        return kernel, tuple(as_operands(info, call.pads) for info in infos)
+        kernel = self.kernel_of(make, settings, spec.residuals, handed)
+        return kernel, tuple(as_operands(info, spec.may_pad) for info in infos)
 
     def mask_info(self, direction: Direction) -> FlatMaskInfo:
         """The arrays that the library compiles."""
@@ -292,7 +292,7 @@ class TokamaxNumerics(PreparedProblem):
             q = (inputs.q * np.float64(kernel_lib.LOG2E)).astype(q.dtype)
         return q, k, v, segments, sinks
 
-    def of_inputs(self, gradients: Gradients) -> Gradients:
+    def gradients_of_inputs(self, gradients: Gradients) -> Gradients:
         """The gradients of the inputs: dq of the q that was scaled is scaled too."""
         if self.scaled_q != "by_caller":
             return gradients
