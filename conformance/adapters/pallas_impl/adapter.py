@@ -10,7 +10,6 @@ import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from conformance.adapters.pallas_impl.numerics import (
-    NUMERIC_FEATURES,
     OPTIONS,
     PallasImplNumerics,
     dynamic_kernel,
@@ -28,7 +27,7 @@ from conformance.adapters.tracing import (
     schedule_from_trace,
     trace_kernels,
 )
-from conformance.contract.protocol import Description
+from conformance.contract.protocol import FEATURES, Description
 from conformance.problems.problem import Problem
 from pallas_impl import compile_dynamic_mask, compile_flat, compile_mask
 from pallas_impl.mask_info import MaskInfo
@@ -38,14 +37,6 @@ from reference.mask_info import DIRECTIONS, Direction, GridMaskInfo
 from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard
-
-FEATURES = NUMERIC_FEATURES | {
-    "masks", "mask:full", "mask:causal", "mask:local", "mask:chunked_causal", "mask:and", "mask:or",
-    "mask_function", "mask_function:kernel", "mask_bounds", "mask_intervals",
-    "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
-    "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
-    "shards:q", "shards:head", "shards:kv", "schedule",
-}  # fmt: skip
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 
@@ -236,11 +227,11 @@ class PallasImplAdapter:
     """This project's own splash attention."""
 
     def describe(self) -> Description:
-        """Everything that there is."""
+        """Declares every feature that there is."""
         return Description(
             name="pallas_impl",
             version=_version(),
-            features=FEATURES,
+            features=frozenset(FEATURES),
             directions=DIRECTIONS,
             kernel_block_multiples=(128, 128),
             options=OPTIONS,

@@ -36,16 +36,6 @@ from reference.mask_info import DIRECTIONS, GridMaskInfo
 from reference.masks import Bool
 from reference.sharding import every_shard, shard_masks
 
-NUMERIC_FEATURES = frozenset(
-    {
-        "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
-        "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "empty_rows:zero", "vmap", "vmap:backward", "split_backward", "fused_backward",
-        "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
-        "traced_masks",
-    }
-)  # fmt: skip
-
 #: Values of the implementation options, the default first. A value that does not exist for a mask
 #: (``runs`` for rows that are not runs, ``flat`` for a mask known only at run time) means the default.
 OPTIONS: dict[str, tuple[Any, ...]] = {
