@@ -22,7 +22,6 @@ from conformance.adapters.shared.mask_arrays import (
     mask_compiler,
     share,
 )
-from conformance.adapters.shared.prepared import Axes
 from conformance.adapters.tracing import KernelTrace, evaluate_program, trace_kernels
 from conformance.contract.library import import_module, name_and_version
 from conformance.contract.protocol import Description
@@ -129,7 +128,7 @@ class PreparedJax(JaxNumerics):
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         """What the kernel does on one shard, read from its traced program."""
         whole, shared = self.axes_in_blocks
-        results: dict[Direction, dict[str, Axes]] = {
+        results: dict[Direction, dict[str, tuple[int | None, ...]]] = {
             "fwd": {"o": whole},
             "dq": {"dq": whole},
             "dkv": {"dk": shared, "dv": shared},

@@ -32,9 +32,6 @@ from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
-#: Axes of an array that hold the columns of a block index, see `BlockAxes`.
-Axes = tuple[int | None, ...]
-
 #: Head dimension of kernels whose schedule is read; no schedule depends on it.
 HEAD_DIM = 128
 
@@ -259,12 +256,15 @@ class PreparedProblem(ABC):
         return forward, (q, k, k, ids, *masks)
 
     @property
-    def axes_in_blocks(self) -> tuple[Axes, Axes]:
+    def axes_in_blocks(self) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
         """Where the head and the sequence stand in arrays with all heads, and in those of keys and values."""
         return (0, 1), ((None, 0) if self.mqa else (0, 1))
 
     def schedule_of(
-        self, trace: KernelTrace, direction: Direction, outputs: Mapping[str, Axes]
+        self,
+        trace: KernelTrace,
+        direction: Direction,
+        outputs: Mapping[str, tuple[int | None, ...]],
     ) -> Schedule:
         """The schedule of a kernel whose parameters are called ``q_ref``, ``k_ref``, ``mask_ref``, ….
 

@@ -15,7 +15,6 @@ from conformance.adapters.shared.mask_arrays import (
     plain,
     share,
 )
-from conformance.adapters.shared.prepared import Axes
 from conformance.adapters.tokamax.numerics import (
     DEFAULT_MASK_VALUE,
     NUMERIC_FEATURES,
@@ -197,7 +196,7 @@ class PreparedTokamax(TokamaxNumerics):
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         """What the kernel does on one shard, read from its traced program."""
         trace, replaced = self.trace(direction, shard)
-        outputs: dict[str, Axes] = {}
+        outputs: dict[str, tuple[int | None, ...]] = {}
         if direction == "fwd":
             outputs["o"] = (0, 1)
         else:
