@@ -20,7 +20,7 @@ from conformance.adapters.pallas_impl.numerics import (
 )
 from conformance.adapters.shared.mask_arrays import STACK
 from conformance.adapters.shared.prepared import KernelSpec
-from conformance.checks.budgets import forward_matches, gradients_match
+from conformance.checks.comparison import forward_matches, gradients_match
 from conformance.contract.fence import Subject
 from conformance.drawing.signatures import signature
 from conformance.problem import BlockSizes, Problem

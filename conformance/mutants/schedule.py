@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from conformance.mutants.base import Mutant, add
+from conformance.mutants.patches import (
+    SchedulePatch,
+    alternates_when_idle,
+    operand_changed,
+)
 from conformance.problems.problem import Problem
 from reference.schedule import Schedule
 from reference.sharding import Shard
-
-Patch = Callable[[Schedule, Problem, Shard], Schedule]
 
 
 def steps(schedule: Schedule, keep: Any) -> Schedule:
@@ -51,21 +53,6 @@ def everything_runs(schedule: Schedule, problem: Problem, shard: Shard) -> Sched
     return replace(schedule, runs=np.ones_like(schedule.runs))
 
 
-def operand_changed(
-    names: tuple[str, ...], change: Callable[[Any, Schedule, Problem], Any]
-) -> Patch:
-    """A patch of the block indices of some operands."""
-
-    def patch(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
-        changed = {
-            name: change(index.copy(), schedule, problem) if name in names else index
-            for name, index in schedule.operands.items()
-        }
-        return replace(schedule, operands=changed)
-
-    return patch
-
-
 def interleaved_heads(index: Any, schedule: Schedule, problem: Problem) -> Any:
     """Query head h reads kv head ``h % kv_heads``."""
     kv_heads = max(1, problem.kv_heads // problem.shards.head)
@@ -85,13 +72,6 @@ def out_of_range_when_idle(index: Any, schedule: Schedule, problem: Problem) -> 
     return index
 
 
-def alternates_when_idle(index: Any, schedule: Schedule, problem: Problem) -> Any:
-    """Idle steps name another block at every step, as if nothing were skipped."""
-    idle = np.flatnonzero(~schedule.runs)
-    index[idle, 1] = idle % (1 + index[:, 1].max(initial=0))
-    return index
-
-
 def next_stored_block(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
     """Partial steps read the stored block after their own."""
     return replace(
@@ -105,7 +85,7 @@ def copies_every_step(schedule: Schedule, problem: Problem, shard: Shard) -> Sch
     return replace(schedule, copies=dict.fromkeys(schedule.operands, always))
 
 
-def moved(name: str, by: int) -> Patch:
+def moved(name: str, by: int) -> SchedulePatch:
     """``initialises`` or ``writes`` some steps later or earlier, inside the whole schedule."""
 
     def patch(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
@@ -194,22 +174,6 @@ add(
         "wasted fetches",
         seen_in="tokamax 0.0.17 without dq_reduction_steps",
         schedule=operand_changed(("q",), alternates_when_idle),
-        quality=True,
-    ),
-    Mutant(
-        "padding-fetches",
-        "SHRINK-8",
-        "wasted fetches",
-        seen_in="jax 0.12.0.1, dkv",
-        schedule=operand_changed(("k", "v", "q"), alternates_when_idle),
-        quality=True,
-    ),
-    Mutant(
-        "dynamic-idle-steps-fetch",
-        "DYNAMIC-4",
-        "wasted fetches",
-        seen_in="jax 0.12.0.1",
-        schedule=operand_changed(("k", "v", "q"), alternates_when_idle),
         quality=True,
     ),
     Mutant("copies-at-every-step", "FETCH-1", "lost optimisation", schedule=copies_every_step),

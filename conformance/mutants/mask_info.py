@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Info, Mutant, add
+from conformance.mutants.patches import GridPatch, grid_only
 from conformance.problems.problem import Problem
 from reference.blocks import PARTIAL
 from reference.mask_info import (
-    Direction,
     GridMaskInfo,
     carry,
     from_grid_order,
@@ -22,19 +22,19 @@ from reference.mask_info import (
 )
 from reference.masks import Bool
 
-GridPatch = Callable[[GridMaskInfo, Problem], GridMaskInfo]
 
-
-def grid_only(patch: GridPatch, *directions: Direction) -> Callable[[Info, Problem], Info]:
-    """Applies a patch to the static grid layout, in some directions only (all if none is named)."""
-
-    def apply(info: Info, problem: Problem) -> Info:
-        wanted = not directions or info.direction in directions
-        if not isinstance(info, GridMaskInfo) or problem.dynamic or not wanted:
-            return info
-        return patch(info, problem)
-
-    return apply
+def second_head_lost(info: Info, problem: Problem) -> Info:
+    """The rows of the second head are those of the first."""
+    if not isinstance(info, GridMaskInfo) or info.block_mask.shape[0] < 2 or problem.single_mask:
+        return info
+    arrays = {}
+    for name in ("block_mask", "data_next", "mask_next"):
+        array = getattr(info, name)
+        if array is not None:
+            array = np.array(array)
+            array[1] = array[0]
+        arrays[name] = array
+    return replace(info, **arrays)
 
 
 def changed(name: str, change: Callable[[Any, GridMaskInfo], Any]) -> GridPatch:
@@ -80,18 +80,20 @@ def _tail(active: Bool, info: GridMaskInfo) -> Bool:
     return from_grid_order(tail, info.direction)
 
 
-def no_wrap(array: Any, info: GridMaskInfo) -> Any:
-    """After the last non-empty position the last block stays named."""
-    active = info.block_mask > 0
+def kept_after_the_end(array: Any, active: Bool, info: GridMaskInfo) -> Any:
+    """After the last active position the last block stays named."""
     held = carry(array.astype(np.int32), active, info.direction, last_at_or_before)
     return np.where(_tail(active, info), held, array).astype(array.dtype)
+
+
+def no_wrap(array: Any, info: GridMaskInfo) -> Any:
+    """After the last non-empty position ``data_next`` keeps the last block."""
+    return kept_after_the_end(array, info.block_mask > 0, info)
 
 
 def stored_no_wrap(array: Any, info: GridMaskInfo) -> Any:
-    """After the last partial position its stored block stays named."""
-    active = info.block_mask == PARTIAL
-    held = carry(array.astype(np.int32), active, info.direction, last_at_or_before)
-    return np.where(_tail(active, info), held, array).astype(array.dtype)
+    """After the last partial position ``mask_next`` keeps its stored block."""
+    return kept_after_the_end(array, info.block_mask == PARTIAL, info)
 
 
 def q_major(array: Any, info: GridMaskInfo) -> Any:
@@ -231,6 +233,7 @@ def single_row_of_heads(problem: Problem) -> int:
 
 
 add(
+    Mutant("second-head-has-first-mask", "HEADS-3", "ignored argument", info=second_head_lost),
     Mutant(
         "data-next-points-past",
         "DATA-1",
