@@ -8,6 +8,7 @@ import unittest
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis.database import ExampleDatabase
 
 from conformance.checks.given_maximum import may_be_far
 from conformance.checks.registry import Check, Measure, Violation
-from conformance.contract.fence import HANG, Crash, Subject
+from conformance.contract.fence import HANG, Crash, Subject, raised_by
 from conformance.contract.memory_maps import ROOM
 from conformance.contract.remote.errors import NotTried, Refused
 from conformance.drawing import constants
@@ -27,9 +28,12 @@ from conformance.drawing.numeric_domain import NumericDomain
 from conformance.drawing.numeric_vectors import NumericVector, numeric_vectors
 from conformance.drawing.vectors import Vector, vectors
 from conformance.findings import budget_use as ratios
-from conformance.findings import coverage
+from conformance.findings import coverage, text
+from conformance.findings.expectation import Equal, NoError
 from conformance.findings.finding import Finding, Kind, Outcome, Status
+from conformance.findings.observation import Value
 from conformance.findings.pictures import block_map
+from conformance.findings.place import Place
 from conformance.problems.problem import Problem
 from conformance.search import database
 from conformance.search.database import Shelf
@@ -56,41 +60,36 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
       What is wrong (or a quality figure), None if nothing is.
     """
 
-    def finding(kind: Kind, where: str, expected: str, actual: str, **more: Any) -> Finding:
-        return Finding(
-            check.clause_id,
-            check.name,
-            kind,
-            problem,
-            where,
-            expected,
-            actual,
-            vector=vector,
-            **more,
-        )
-
+    about = partial(Finding, check.clause_id, check.name, problem=problem, vector=vector)
     try:
         if isinstance(check.domain, NumericDomain) and may_be_far(subject, problem):
             return None
         measure = check.function(subject, problem)
     except Violation as wrong:
-        differing = wrong.differing
-        detail = f"{differing[0]} of {differing[1]} places differ" if differing else ""
-        more = {"detail": detail, "region": wrong.region}
-        return finding("value", wrong.where, wrong.expected, wrong.actual, **more)
+        return about(
+            kind="value",
+            place=wrong.place,
+            expectation=wrong.expectation,
+            observation=wrong.observation,
+            detail=text.count_text(*wrong.differing) if wrong.differing else "",
+            region=wrong.region,
+        )
     except Crash as crash:
-        return finding(
-            "crash",
-            crash.phase,
-            "no error on a valid problem",
-            str(crash),
-            signature=crash.signature,
+        return about(
+            kind="crash",
+            place=Place(crash.phase, "call"),
+            expectation=NoError(),
+            observation=raised_by(crash.error),
             detail=crash.trace,
         )
     if isinstance(measure, Measure) and measure.ratio > 1:
-        times = f" ({measure.ratio:.2f} times the minimum)" if measure.best else ""
-        found = finding("quality", measure.what, f"{measure.best:g}", f"{measure.value:g}{times}")
-        return replace(found, ratio=measure.ratio)
+        return about(
+            kind="quality",
+            place=measure.place,
+            expectation=Equal(measure.best),
+            observation=Value(measure.value, times=measure.ratio if measure.best else None),
+            ratio=measure.ratio,
+        )
     return None
 
 
@@ -347,7 +346,7 @@ def run_check(
     outcome.findings = search.findings()
     outcome.stale = stale_deviations(check, search, deviations)
     outcome.status = _status(outcome)
-    outcome.refused = dict(Counter(text[:200] for text in search.refused.values()))
+    outcome.refused = dict(Counter(reason[:200] for reason in search.refused.values()))
     if not search.seen:
         outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
         if outcome.refused:
