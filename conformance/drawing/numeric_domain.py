@@ -20,6 +20,7 @@ from conformance.drawing.ingredients import (
 from conformance.drawing.signatures import SIGNATURES, TRAITS, Signature, traits_of, unit
 from conformance.drawing.strategies import differs
 from conformance.problems.problem import Problem
+from conformance.problems.regimes import overflows_backward
 from reference.masks import Expr
 
 #: Regimes for implementations of any arithmetic: every logit is moderate.
@@ -71,7 +72,14 @@ class NumericDomain:
             extreme = any(abs(sink) > EXTREME for sink in problem.sinks)
             if extreme != self.extreme_sinks:
                 return False
+        if self.backward and overflows_backward(problem):
+            return False
         return self.where is None or self.where(problem)
+
+    @property
+    def backward(self) -> bool:
+        """Whether the checks look at gradients."""
+        return self.group.endswith("backward")
 
     def pool(self, description: Description) -> list[Signature]:
         """The signatures of the domain that an implementation can be given."""

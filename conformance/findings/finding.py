@@ -10,6 +10,7 @@ from conformance.findings import text
 from conformance.findings.budget_use import Histogram
 from conformance.findings.coverage import Coverage
 from conformance.findings.expectation import Expectation, expectation_from_json
+from conformance.findings.json_schema import ClauseId, Count, Seconds
 from conformance.findings.observation import Observation, Raised, observation_from_json
 from conformance.findings.pictures import BlockMap, Region
 from conformance.findings.place import Place
@@ -39,7 +40,7 @@ class Finding:
       region: where results differ; None if that is one place, or a crash.
     """
 
-    clause: str
+    clause: ClauseId
     check: str
     kind: Kind
     problem: Problem
@@ -136,18 +137,18 @@ class Outcome:
       refused: what the implementation said that it does not offer, and of how many problems.
     """
 
-    clause: str
+    clause: ClauseId
     check: str
     chapter: str
     status: Status
     reason: str = ""
-    examples: int = 0
-    seconds: float = 0.0
+    examples: Count = 0
+    seconds: Seconds = 0.0
     findings: list[Finding] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     ratios: dict[str, Histogram] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, Count] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

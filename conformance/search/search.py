@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 
-from conformance.checks.given_maximum import may_be_far
+from conformance.checks.given_maximum import beyond_float32, may_be_far
 from conformance.checks.registry import Check, Measure, Violation
 from conformance.contract.fence import HANG, Crash, Subject, raised_by
 from conformance.contract.memory_maps import ROOM
@@ -62,7 +62,10 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
 
     about = partial(Finding, check.clause_id, check.name, problem=problem, vector=vector)
     try:
-        if isinstance(check.domain, NumericDomain) and may_be_far(subject, problem):
+        if isinstance(check.domain, NumericDomain) and (
+            may_be_far(subject, problem)
+            or beyond_float32(subject, problem, backward=check.domain.backward)
+        ):
             return None
         measure = check.function(subject, problem)
     except Violation as wrong:
