@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from conformance.checks.registry import Violation, expect, expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ONE_HEAD_SHARD, ONE_MASK, ONE_SHARD, MaskDomain
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.mask_queries import Rectangles, askings, tiles, times_covered
 from conformance.problems.neighbours import neighbours
@@ -18,9 +19,9 @@ from reference.masks import Bool, Causal, Local, Mask
 from reference.sharding import Shard
 
 
-def kinds(*names: str, **more: Any) -> Domain:
+def kinds(*names: str, **more: Any) -> MaskDomain:
     """Problems whose single mask is of one of these kinds."""
-    return Domain(several_masks="never", q_shards="never", head_shards="never", kinds=names, **more)
+    return MaskDomain(allows=ONE_MASK & ONE_SHARD, kinds=names, **more)
 
 
 def read(subject: Subject, mask: Any, rows: slice, columns: slice) -> Bool:
@@ -81,7 +82,7 @@ def check_local_mask_without_limits(subject: Subject, problem: Problem) -> None:
             expect_array("mask function", problem.head_masks[0].dense(), computed)
 
 
-@judges("MASK-5", kinds("local", where=unlimited, kernel=True), heavy=True, features=("schedule",))
+@judges("MASK-5", kinds("local", where=unlimited, kernel=True), features=("schedule",))
 def check_kernel_with_unlimited_window(subject: Subject, problem: Problem) -> None:
     """A kernel with a window without limits can be built, and runs every block."""
     for direction in subject.directions(problem):
@@ -116,7 +117,7 @@ def check_union(subject: Subject, problem: Problem) -> None:
     compare_dense(subject, problem)
 
 
-@judges("MASK-10", Domain(several_masks="always", q_shards="never", head_shards="never"))
+@judges("MASK-10", MaskDomain({"per_head_masks"}, ONE_SHARD))
 def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
     """Every head has the entries of its own mask."""
     for head in range(problem.heads):
@@ -127,7 +128,7 @@ def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "MASK-11",
-    Domain(several_masks="never", head_shards="never", where=lambda p: p.q_len != p.kv_len),
+    MaskDomain(allows=ONE_MASK & ONE_HEAD_SHARD, where=lambda p: p.q_len != p.kv_len),
 )
 def check_rectangular_mask(subject: Subject, problem: Problem) -> None:
     """Every entry of a mask that is not square."""
@@ -148,7 +149,7 @@ def some_slices(length: int, rng: np.random.Generator) -> list[slice]:
     return chosen if a == b else [*chosen, slice(a, b)]
 
 
-@judges("MASK-12", Domain(several_masks="never", q_shards="never", head_shards="never"))
+@judges("MASK-12", MaskDomain(allows=ONE_MASK & ONE_SHARD))
 def check_slices(subject: Subject, problem: Problem) -> None:
     """Slices equal the same slices of the dense form."""
     rng = np.random.default_rng(int(problem.key, 16))
@@ -160,7 +161,7 @@ def check_slices(subject: Subject, problem: Problem) -> None:
             expect_array(where, dense[rows, columns], got)
 
 
-@judges("MASK-13", Domain(several_masks="never", q_shards="never", head_shards="never"))
+@judges("MASK-13", MaskDomain(allows=ONE_MASK & ONE_SHARD))
 def check_empty_and_single_slices(subject: Subject, problem: Problem) -> None:
     """Slices of length 0 and 1 keep their axis."""
     dense, mask = problem.head_masks[0].dense(), subject.prepare(problem).mask(0)
@@ -178,7 +179,7 @@ def check_empty_and_single_slices(subject: Subject, problem: Problem) -> None:
         expect_array(where, dense[rows, columns], got)
 
 
-@judges("MASK-14", Domain(several_masks="never", q_shards="never", head_shards="never"))
+@judges("MASK-14", MaskDomain(allows=ONE_MASK & ONE_SHARD))
 def check_equal_masks(subject: Subject, problem: Problem) -> None:
     """The same mask made twice is equal and has one hash."""
     first, second = subject.fresh(problem).mask(0), subject.fresh(problem).mask(0)
@@ -197,7 +198,7 @@ def other_shapes(problem: Problem) -> list[Problem]:
     return made
 
 
-@judges("MASK-15", Domain(several_masks="never", q_shards="never", head_shards="never"))
+@judges("MASK-15", MaskDomain(allows=ONE_MASK & ONE_SHARD))
 def check_different_masks(subject: Subject, problem: Problem) -> None:
     """Masks that differ in one parameter, or in shape, are not equal."""
     mask = problem.head_masks[0]
@@ -217,7 +218,7 @@ def check_different_masks(subject: Subject, problem: Problem) -> None:
             raise Violation(f"{mask} == {different}", False, True)
 
 
-ONE = Domain(several_masks="never", q_shards="never", head_shards="never")
+ONE = MaskDomain(allows=ONE_MASK & ONE_SHARD)
 
 
 @judges("MASK-16", ONE)
@@ -257,7 +258,7 @@ def check_mask_function_is_asked_pair_by_pair(subject: Subject, problem: Problem
             expect_array(where, asking.of(dense), np.broadcast_to(got, asking.shape))
 
 
-@judges("MASK-19", ONE, heavy=True)
+@judges("MASK-19", replace(ONE, traced=True))
 def check_mask_function_inside_a_kernel(subject: Subject, problem: Problem) -> None:
     """The mask function of tiles, inside a kernel."""
     dense, prepared = problem.head_masks[0].dense(), subject.prepare(problem)

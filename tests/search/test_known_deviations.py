@@ -12,8 +12,8 @@ from conformance import checks
 from conformance.adapter import Description
 from conformance.checks.registry import CHECKS
 from conformance.contract.shipped import SHIPPED
+from conformance.drawing.mask_vectors import LONG_VECTORS, VECTORS
 from conformance.drawing.numeric_vectors import VECTORS as NUMERIC_VECTORS
-from conformance.drawing.vectors import LONG_VECTORS, VECTORS
 from conformance.findings.finding import Finding
 from conformance.packages import ROOT
 from conformance.problem import BlockSizes, Problem

@@ -26,7 +26,7 @@ from conformance.checks.registry import (
     reject,
 )
 from conformance.contract.fence import Crash, Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.findings.finding import Finding, Outcome
 from conformance.problem import BlockSizes, Problem
 from conformance.search.known_deviations import Deviation
@@ -232,7 +232,7 @@ def test_what_is_not_declared_is_not_applicable() -> None:
 
 
 def test_a_domain_without_problems_is_not_applicable() -> None:
-    long = replace(ANY, domain=Domain(only=("data-127",)))  # blocks of a single token
+    long = replace(ANY, domain=MaskDomain(only=("data-127",)))  # blocks of a single token
     adapter = Wrong()
     coarse = Subject(adapter, replace(adapter.describe(), info_block_multiples=(8, 128)))
     assert run_check(long, adapter.subject(), SMALL, 0).examples == 1
@@ -241,7 +241,7 @@ def test_a_domain_without_problems_is_not_applicable() -> None:
     outcome = run_check(long, coarse, SMALL, 0)
     assert outcome.status == "n/a"
     assert outcome.reason == "no problem that the implementation can be given"
-    sharded = replace(ANY, domain=Domain(q_shards="always"))
+    sharded = replace(ANY, domain=MaskDomain({"shards:q"}))
     assert run_check(sharded, Wrong(without=("shards:q",)).subject(), SMALL, 0).status == "n/a"
 
 
