@@ -15,7 +15,7 @@ from conformance.commands.common import add_output_options, check_targets, detai
 from conformance.contract.shipped import DEFAULT_IMPL
 
 if TYPE_CHECKING:
-    from conformance.fuzz_mask.load import Loader
+    from conformance.contract.load import Loader
     from conformance.fuzz_mask.source import Source
 
 HELP = "judge a mask class of your own"
@@ -106,9 +106,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``fuzz-mask``: judge a mask class."""
+    from conformance.contract.load import Loader, LoadError
     from conformance.contract.protocol import AdapterError
     from conformance.fuzz_mask.contract import OracleError
-    from conformance.fuzz_mask.load import Loader, LoadError
 
     loader = Loader()
     try:
@@ -140,7 +140,7 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
     source = _source(arguments, loader)
     oracle = None
     if arguments.oracle:
-        function, _ = loader.attribute(arguments.oracle, "--oracle")
+        function, _ = loader.load(arguments.oracle)
         if not callable(function):
             return fail(f"--oracle {arguments.oracle}: is not a function")
         oracle = (function, arguments.oracle)
@@ -181,10 +181,10 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
 def _source(arguments: argparse.Namespace, loader: Loader) -> Source:
     from conformance.fuzz_mask.source import Source
 
-    make, module = loader.attribute(arguments.target, "CLASS")
+    make, module = loader.load(arguments.target)
     strategy: Any = None
     if arguments.strategy:
-        strategy, _ = loader.attribute(arguments.strategy, "--strategy")
+        strategy, _ = loader.load(arguments.strategy)
     name = arguments.target.rpartition(":")[2]
     return Source(make, name, module, strategy, arguments.instance)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import difflib
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from conformance.contract.load import Loader, LoadError, suggest_file
 from conformance.explain.expressions import Claimed, ClaimedRows, Function, ReadOff
 from reference.masks import Bool, Dense, Expr, Mask
 
@@ -26,19 +25,12 @@ def from_array_file(path: Path) -> Expr:
       ValueError: there is no such file, or it holds something else.
     """
     if not path.is_file():
-        raise ValueError(f"there is no file {path}{_near(path)}")
+        raise ValueError(f"no such file: {path}{suggest_file(path)}")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise ValueError(f"{path} is not an array that NumPy can read: {error}") from error
     return _dense(array, str(path))
-
-
-def _near(path: Path) -> str:
-    folder = path.parent
-    names = [other.name for other in folder.iterdir()] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean {folder / near[0]}?" if near else ""
 
 
 def _dense(array: Any, name: str) -> Dense:
@@ -64,12 +56,11 @@ def from_python_file(path: Path, call: str, q_len: int | None, kv_len: int | Non
     Raises:
       ValueError: it cannot be had, or is no mask.
     """
-    module = _module(path)
     name, *rest = call.split("(", 1)
-    if not hasattr(module, name):
-        near = difflib.get_close_matches(name, vars(module), n=1)
-        raise ValueError(f"{path} has no {name}" + (f"; did you mean {near[0]}?" if near else ""))
-    made = getattr(module, name)
+    try:
+        made, _ = Loader().load(f"{path}:{name}")
+    except LoadError as error:
+        raise ValueError(error.summary) from error
     if rest:
         ordered, by_name = _arguments(call, q_len, kv_len)
         try:
@@ -77,20 +68,6 @@ def from_python_file(path: Path, call: str, q_len: int | None, kv_len: int | Non
         except Exception as error:
             raise ValueError(f"{call} raised {type(error).__name__}: {error}") from error
     return as_expr(made, f"{path.name}:{call}")
-
-
-def _module(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}{_near(path)}")
-    spec = importlib.util.spec_from_file_location(f"explained_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    return module
 
 
 def _arguments(

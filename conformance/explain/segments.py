@@ -61,7 +61,7 @@ def documents(lengths: tuple[int | float, ...], q_len: int, kv_len: int) -> Docu
 
 def _from_file(path: Path, q_len: int, kv_len: int) -> Expr:
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise ValueError(f"no such file: {path}")
     ids = np.load(path, allow_pickle=False)
     if ids.dtype.kind not in "iu":
         raise ValueError(f"{path} must hold integers, got {ids.dtype}")

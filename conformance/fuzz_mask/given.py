@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance.fuzz_mask.load import LoadError, own_trace
+from conformance.contract.load import LoadError
+from conformance.fuzz_mask.load import own_trace
 
 #: Attribute of a class, or of its module, with a strategy of its arguments.
 ATTRIBUTE = "fuzz_parameters"

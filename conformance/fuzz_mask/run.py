@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from conformance.adapters.shared.user_masks import as_library_mask
 from conformance.contract.fence import Subject
+from conformance.contract.load import LoadError
 from conformance.fuzz_mask import contract, functions, identity
 from conformance.fuzz_mask.case import Case, Judge
 from conformance.fuzz_mask.compiled import Elsewhere, judges_of
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
 from conformance.fuzz_mask.hunt import hunt
-from conformance.fuzz_mask.load import LoadError, own_trace
+from conformance.fuzz_mask.load import own_trace
 from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
 from conformance.fuzz_mask.settings import Setting, small_settings, tiny_settings

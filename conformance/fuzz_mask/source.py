@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from conformance.contract.load import LoadError
 from conformance.fuzz_mask.annotations import Parameter, Underivable, parameters_of
 from conformance.fuzz_mask.given import ATTRIBUTE, FORMS, called, normal, signature_of
 from conformance.fuzz_mask.literals import literal
-from conformance.fuzz_mask.load import LoadError
 from conformance.fuzz_mask.settings import Setting
 from conformance.problems.user_mask import UserMask
 

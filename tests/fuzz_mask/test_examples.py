@@ -9,7 +9,7 @@ import pytest
 
 from conformance.adapter import load
 from conformance.commands.fuzz_mask import implementation_of
-from conformance.fuzz_mask.load import Loader
+from conformance.contract.load import Loader
 from tests.commands.command_line import Run
 from tests.fuzz_mask.harness import FEW, KERNELS, judged
 
@@ -32,8 +32,8 @@ NAMES = [name for name, *_ in EXAMPLES]
 def example(file: str, name: str, oracle: str) -> tuple[Any, Any]:
     """The module of an example, and its oracle."""
     loader = Loader()
-    _, module = loader.attribute(f"{FOLDER / file}:{name}", "CLASS")
-    return module, loader.attribute(f"{FOLDER / file}:{oracle}", "--oracle")[0]
+    _, module = loader.load(f"{FOLDER / file}:{name}")
+    return module, loader.load(f"{FOLDER / file}:{oracle}")[0]
 
 
 def test_every_example_is_tried() -> None:

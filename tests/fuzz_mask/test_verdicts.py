@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from conformance.adapter import Description
 from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
+from conformance.contract.load import LoadError
 from conformance.fuzz_mask.contract import OracleError
-from conformance.fuzz_mask.load import LoadError
 from conformance.fuzz_mask.run import Effort
 from conformance.fuzz_mask.show import by_cause
 from conformance.problem import Problem
