@@ -1,4 +1,4 @@
-"""The command line: ``splash-conformance COMMAND``, one module of `conformance.commands` each."""
+"""The command line: ``splash-conformance COMMAND``. Imports the module of that command, and no other."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, metadata
 from types import FrameType
 from typing import Any, NoReturn
 
+from conformance.commands import COMMANDS
 from conformance.contract.shipped import SHIPPED
 from conformance.contract.suggest import did_you_mean
 
-#: Modules of `conformance.commands`, in the order of the help page.
-COMMANDS = (
-    "run", "compare", "report", "explain", "fuzz_mask", "list", "smoke", "replay", "minimise", "merge", "mutants",
-    "completion",
-)  # fmt: skip
-
-DETAILS = """\
-IMPL is a shipped adapter ({shipped}), package.module:attribute or path/to/file.py:attribute.
+DETAILS = f"""\
+IMPL is a shipped adapter ({", ".join(SHIPPED)}), package.module:attribute or path/to/file.py:attribute.
 exit codes: 0 conforms, 1 violation, 2 harness or adapter error, 3 stale expectation
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument errors in a line, with what may have been meant, and exit code 2.
+    """Reports an argument error in one line, suggests what may have been meant, and ends with code 2.
 
     Attributes:
       commands: the parsers of the commands, by name.
@@ -37,7 +32,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.commands: dict[str, Parser] = {}
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
+        self.commands: dict[str, CommandParser] = {}
 
     def error(self, message: str) -> NoReturn:
         """Prints the error and where help is."""
@@ -47,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\ntry: {self.prog} --help\n")
 
     def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:
-        """`parse_args`, but unknown options are the error of the command that does not have them."""
+        """Like `parse_args`, but the parser of the command reports options that it does not know."""
         found, unknown = self.parse_known_args(arguments)
         if unknown:
             parser = self.commands[found.command]
@@ -58,12 +54,45 @@ class Parser(argparse.ArgumentParser):
         return found
 
 
+class CommandParser(Parser):
+    """The parser of one command; imports its module when it is used.
+
+    Args:
+      command: a name in `COMMANDS`.
+      keywords: as for `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, *, command: str, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.command = command
+        self.configured = False
+
+    def configure(self) -> None:
+        """Imports the module of the command and lets it declare its options."""
+        if self.configured:
+            return
+        self.configured = True
+        module = import_module(f"conformance.commands.{self.command.replace('-', '_')}")
+        examples = f"  {COMMANDS[self.command].example}\n{module.EXAMPLES}"
+        self.epilog = f"examples:\n{examples}\n{DETAILS}"
+        module.configure(self)
+        self.set_defaults(action=module.execute)
+
+    def parse_known_args(self, *arguments: Any, **keywords: Any) -> Any:
+        """As in the base class, with the options of the command."""
+        self.configure()
+        return super().parse_known_args(*arguments, **keywords)
+
+    def format_help(self) -> str:
+        """As in the base class, with the options of the command."""
+        self.configure()
+        return super().format_help()
+
+
 class Version(argparse.Action):
     """Prints the version; looks it up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        from importlib import metadata
-
         del arguments
         print(f"splash-conformance {metadata.version('splash-conformance')}")
         parser.exit()
@@ -71,28 +100,18 @@ class Version(argparse.Action):
 
 def build_parser() -> Parser:
     """The parser of the whole command line."""
-    details = DETAILS.format(shipped=", ".join(SHIPPED))
-    modules = {name: import_module(f"conformance.commands.{name}") for name in COMMANDS}
-    examples = "".join(module.EXAMPLES.split("\n")[0] + "\n" for module in modules.values())
-    raw = argparse.RawDescriptionHelpFormatter
+    examples = "".join(f"  {command.example}\n" for command in COMMANDS.values())
     parser = Parser(
         prog="splash-conformance",
         description="Judges splash attention implementations against the specification.",
-        epilog=f"examples, more in the help of every command:\n{examples}\n{details}",
-        formatter_class=raw,
+        epilog=f"examples, more in the help of every command:\n{examples}\n{DETAILS}",
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in modules.items():
-        command = commands.add_parser(
-            name.replace("_", "-"),
-            help=module.HELP,
-            epilog=f"examples:\n{module.EXAMPLES}\n{details}",
-            formatter_class=raw,
-        )
-        module.configure(command)
-        command.set_defaults(action=module.execute)
-        parser.commands[name.replace("_", "-")] = command
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
+    )
+    for name, command in COMMANDS.items():
+        parser.commands[name] = commands.add_parser(name, command=name, help=command.help)
     return parser
 
 

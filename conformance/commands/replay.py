@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 
 from conformance.commands.common import fail
+from conformance.contract.protocol import AdapterError
+from conformance.contract.remote.errors import NotTried
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.smoke import ready
+from conformance.findings.text import finding_text
+from conformance.search import replay
 
-HELP = "run one saved problem again"
 EXAMPLES = """\
-  splash-conformance replay splash-conformance-failures/LABEL-1-….json jax
   splash-conformance replay FILE ./adapter.py:Mine
 """
 
@@ -25,10 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``replay``: run one saved problem again."""
-    from conformance.contract.protocol import AdapterError
-    from conformance.contract.remote.errors import NotTried
-    from conformance.findings.text import finding_text
-    from conformance.search import replay
 
     try:
         finding = replay.read(arguments.file)

@@ -19,11 +19,10 @@ from conformance.contract.remote.host import close
 from conformance.contract.smoke import ready
 from conformance.findings.finding import Finding
 from conformance.findings.text import replay_command
-from conformance.runs import request as judging
 from conformance.runs import runner
 from conformance.runs.journal import Journal
 from conformance.runs.report import ReportError, Run, read, write_json
-from conformance.runs.request import Request
+from conformance.runs.request import Request, begin_run, execute_run
 from conformance.search import known_deviations as expectation
 from conformance.search import replay
 from conformance.search.known_deviations import Deviation
@@ -147,7 +146,7 @@ class Runs:
         adapter, subject = ready(side.request.impl, side.request.where)
         close(adapter)
         self._known[n] = expectation.load(subject.description) if side.request.expectations else []
-        return judging.begin(self._request(side), subject)
+        return begin_run(self._request(side), subject)
 
     def _request(self, side: Side) -> Request:
         assert side.request is not None
@@ -157,7 +156,7 @@ class Runs:
         request, header = self._request(side), self._request(side).header(run.version)
         path = self.folder / f"{side.stem}.jsonl"
         journal = Journal(path, header, resume=self.resume and path.is_file())
-        judging.judge(run, request, journal, self.console)
+        execute_run(run, request, journal, self.console)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(run, self.folder / f"{side.stem}.json")
 

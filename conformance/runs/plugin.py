@@ -27,7 +27,7 @@ from conformance.contract.suggest import did_you_mean
 from conformance.findings.finding import Outcome
 from conformance.findings.text import outcome_text
 from conformance.runs.journal import read
-from conformance.runs.selection import Part, part
+from conformance.runs.selection import Part, parse_part
 from conformance.runs.shards import part_of, selected
 from conformance.search.known_deviations import Deviation, ExpectationError
 from conformance.search.known_deviations import load as load_expectations
@@ -65,7 +65,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--splash-done", type=Path, metavar="FILE", help="leave out the checks of a journal"
     )
     group.addoption(
-        "--splash-shard", type=part, default=Part(), metavar="I/N", help="only this part of them"
+        "--splash-shard",
+        type=parse_part,
+        default=Part(),
+        metavar="I/N",
+        help="only this part of them",
     )
     group.addoption("--splash-trail", type=Path, metavar="DIR", help="note there what is tried")
     add_options(group.addoption, "--splash-")

@@ -60,7 +60,7 @@ class Request:
         }
 
 
-def begin(request: Request, subject: Subject) -> Run:
+def begin_run(request: Request, subject: Subject) -> Run:
     """A run that has not found out anything yet.
 
     Raises:
@@ -84,9 +84,9 @@ def begin(request: Request, subject: Subject) -> Run:
     )
 
 
-def judge(run: Run, request: Request, journal: Journal, console: Console) -> None:
+def execute_run(run: Run, request: Request, journal: Journal, console: Console) -> None:
     """Runs the checks and fills the run; its journal goes when nothing is left to do."""
-    runner.execute(
+    runner.run_checks(
         run,
         console,
         workers=request.workers,

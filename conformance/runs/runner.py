@@ -161,7 +161,7 @@ def pytest_arguments(
     return arguments
 
 
-def execute(
+def run_checks(
     run: Run,
     console: Console,
     *,

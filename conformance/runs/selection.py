@@ -42,7 +42,7 @@ class Part:
         return f"{self.number}/{self.of}"
 
 
-def part(text: str) -> Part:
+def parse_part(text: str) -> Part:
     """A part from the command line, such as ``3/16``.
 
     Raises:

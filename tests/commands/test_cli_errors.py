@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conformance.commands.cli import COMMANDS
+from conformance.commands import COMMANDS
 from tests.commands.command_line import ADAPTERS, ONE, Run, environment
 
 
@@ -146,7 +147,7 @@ def test_the_version(said: Run) -> None:
     assert (found.code, found.out) == (0, f"splash-conformance {version}\n")
 
 
-@pytest.mark.parametrize("command", [c.replace("_", "-") for c in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples(said: Run, command: str) -> None:
     found = said(command, "--help")
     assert found.code == 0
@@ -203,6 +204,20 @@ def test_help_shows_examples(said: Run, arguments: tuple[str, ...]) -> None:
         "exit codes: 0 conforms",
     ):
         assert text in found.out
+
+
+def test_only_the_command_that_was_asked_for_is_imported(home: Path) -> None:
+    code = (
+        "import sys; from conformance.commands.cli import build_parser; "
+        "build_parser().parse(['smoke', 'reference']); "
+        "print(sorted(name for name in sys.modules if name.startswith('conformance.commands')))"
+    )
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(
+        command, cwd=home, env=environment(), capture_output=True, text=True, check=True
+    )
+    imported = {name.rpartition(".")[2] for name in ast.literal_eval(done.stdout)}
+    assert imported & {name.replace("-", "_") for name in COMMANDS} == {"smoke"}
 
 
 def test_help_imports_nothing_heavy(home: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from conformance.commands.cli import build_parser
-from conformance.commands.common import check_clauses
+from conformance.commands.run_options import check_clauses
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "ci"

@@ -15,8 +15,9 @@ import pytest
 
 from conformance.adapter import FEATURES
 from conformance.checks import MODULES
-from conformance.commands.cli import COMMANDS, build_parser
-from conformance.commands.common import check_clauses
+from conformance.commands import COMMANDS
+from conformance.commands.cli import build_parser
+from conformance.commands.run_options import check_clauses
 from conformance.contract.fence import Subject
 from conformance.contract.remote.where import Where
 from conformance.contract.smoke import ready
@@ -212,7 +213,7 @@ def test_commands_of_pages_exist(path: Path) -> None:
 def test_the_command_line_is_whole() -> None:
     page = command_line.page()
     names = re.findall(r"^## (.+)$", page, re.MULTILINE)
-    assert names == [name.replace("_", "-") for name in COMMANDS]
+    assert names == list(COMMANDS)
     assert all(len(line) < 130 for line in page.split("\n"))
 
 

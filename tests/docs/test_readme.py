@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from conformance.commands import cli, common
+from conformance.commands import cli
+from conformance.commands.run_options import check_clauses
 from conformance.findings.finding import Finding
 from conformance.findings.text import finding_text
 from conformance.problem import BlockSizes, Problem
@@ -127,7 +128,7 @@ def test_commands_exist() -> None:
     for words in commands():
         arguments = cli.build_parser().parse_args(words)
         assert arguments.command == words[0]
-        common.check_clauses(getattr(arguments, "clause", []))
+        check_clauses(getattr(arguments, "clause", []))
 
 
 def test_install_lines_name_what_exists() -> None:

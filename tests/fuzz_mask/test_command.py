@@ -198,24 +198,6 @@ def test_files_that_fail_show_their_own_traceback(
     assert "conformance/" not in found.err
 
 
-def test_help_does_not_import_what_takes_long() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from conformance import cli; cli.build_parser().format_help(); "
-        "assert not {'jax', 'hypothesis', 'numpy'} & set(sys.modules), 'heavy'"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_profiles_are_those_of_the_command() -> None:
-    from conformance.commands import fuzz_mask
-
-    assert tuple(run_module.EFFORTS) == fuzz_mask.PROFILES
-    assert tuple(run_module.STAGES) == fuzz_mask.STAGES
-
-
 def test_a_class_is_given_to_the_library_that_it_extends() -> None:
     from conformance.commands.fuzz_mask import implementation_of
 
