@@ -275,7 +275,7 @@ def test_known_deviations_do_not_hide_others() -> None:
     outcome = run(adapter, deviations=[KNOWN])
     assert outcome.status == "violates"  # the crash is not known
     assert {(f.kind, f.deviation) for f in outcome.findings} == {("value", "known"), ("crash", "")}
-    crash = replace(KNOWN, id="shards", kind="crash", when=("several_q_shards",))
+    crash = replace(KNOWN, id="shards", kind="crash", when=("shards:q",))
     assert run(adapter, deviations=[KNOWN, crash]).status == "known deviation"
     elsewhere = replace(KNOWN, clauses=("LABEL-1",))
     assert run(adapter, deviations=[elsewhere, crash]).status == "violates"
