@@ -140,10 +140,13 @@ def expect_array(where: str, expected: NDArray[Any], actual: object) -> None:
         return
     count, picture = (int(differs.sum()), differs.size), region(where, differs)
     if expected.size <= 64 and expected.dtype != np.bool_:
-        raise Violation(where, _short(expected), _short(found), count, picture)
-    first = tuple(int(k) for k in np.argwhere(differs)[0])
-    place = f"{where}[{', '.join(map(str, first))}]"
-    raise Violation(place, expected[first], found[first], count, picture)
+        wrong = Violation(where, _short(expected), _short(found), count, picture)
+    else:
+        first = tuple(int(k) for k in np.argwhere(differs)[0])
+        place = f"{where}[{', '.join(map(str, first))}]"
+        wrong = Violation(place, expected[first], found[first], count, picture)
+    wrong.arrays = expected, found
+    raise wrong
 
 
 def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> None:

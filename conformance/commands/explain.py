@@ -11,18 +11,18 @@ from pathlib import Path
 
 from conformance.commands import common
 from conformance.commands.common import fail
-from conformance.explain.advice import remarks
-from conformance.explain.expressions import Documents, leaves
-from conformance.explain.grammar import MaskError, number, parse
-from conformance.explain.memory import DTYPES
-from conformance.explain.page import write_page
-from conformance.explain.picture import write_picture
-from conformance.explain.report import to_json
-from conformance.explain.segments import documents, segments
-from conformance.explain.sizes import dividing
-from conformance.explain.study import Question, study
-from conformance.explain.terminal import print_study
-from conformance.explain.visits import Heads
+from conformance.explain.costs.memory import DTYPES
+from conformance.explain.costs.sizes import dividing
+from conformance.explain.costs.study import Question, study
+from conformance.explain.costs.visits import Heads
+from conformance.explain.language.expressions import Documents, leaves
+from conformance.explain.language.grammar import MaskError, number, parse
+from conformance.explain.language.segments import documents, segments
+from conformance.explain.output.advice import remarks
+from conformance.explain.output.page import write_page
+from conformance.explain.output.picture import write_picture
+from conformance.explain.output.report import to_json
+from conformance.explain.output.terminal import print_study
 from conformance.reports.terminal import console_for
 from reference.masks import Dense, Expr, Mask
 

@@ -17,11 +17,11 @@ from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.where import Where
 from conformance.contract.shipped import DEFAULT_IMPL
 from conformance.contract.smoke import ready
-from conformance.fuzz_mask.contract import OracleError
+from conformance.fuzz_mask.arguments.source import Source
+from conformance.fuzz_mask.class_checks import OracleError
 from conformance.fuzz_mask.outcome import FuzzRun
 from conformance.fuzz_mask.run import EFFORTS, STAGES, Fuzzing
 from conformance.fuzz_mask.show import print_run
-from conformance.fuzz_mask.source import Source
 from conformance.reports.terminal import console_for
 
 EXAMPLES = """\
@@ -106,7 +106,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``fuzz-mask``: judge a mask class."""
-
     loader = Loader()
     try:
         check_targets({"--json": arguments.json})

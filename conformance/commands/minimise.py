@@ -105,7 +105,7 @@ def show(
     """Prints the script of a finding, and says what comes out when it is run."""
 
     shipped = arguments.impl.partition("=")[0]
-    package = library.package(shipped) if shipped in library.PACKAGES else ""
+    package = library.judged_package(shipped) if shipped in library.PACKAGES else ""
     made = script(case_of(finding, minimiser.subject, arguments.impl, package))
     print(made.text, end="")
     if made.note:

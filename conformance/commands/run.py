@@ -11,13 +11,13 @@ from conformance.commands.common import add_output_options, fail
 from conformance.commands.run_options import add_run_options, check_clauses, request_of
 from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.host import close
+from conformance.contract.settings import request_database
 from conformance.contract.shipped import DEFAULT_IMPL, SHIPPED
 from conformance.contract.smoke import ready
 from conformance.reports.terminal import console_for
 from conformance.runs.journal import Journal
 from conformance.runs.request import Request, begin_run, execute_run
 from conformance.runs.selection import Part, parse_part
-from conformance.search import database
 
 EXAMPLES = """\
   splash-conformance run                          judge this project's own implementation
@@ -77,7 +77,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.failures.exists() and not arguments.failures.is_dir():
             raise ValueError(f"--failures {arguments.failures}: is not a folder")
         request = request_of(arguments, arguments.impl, arguments.failures, arguments.shard)
-        database.want(arguments.database)
+        request_database(arguments.database)
         adapter, subject = ready(arguments.impl, request.where)
         close(adapter)  # every process that runs checks opens its own
         run = begin_run(request, subject)

@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance import checks
 from conformance.checks.registry import CHECKS
 from conformance.commands.common import at_least_one, default_workers
-from conformance.contract import device
+from conformance.contract import settings
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.suggest import did_you_mean
 from conformance.runs.request import Request
@@ -47,7 +47,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device",
-        choices=device.DEVICES,
+        choices=settings.DEVICES,
         help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
     )
     add_options(parser.add_argument)
@@ -68,7 +68,7 @@ def request_of(
       shard: which part of the checks.
     """
     if arguments.device:
-        device.want(arguments.device)
+        settings.request_device(arguments.device)
     return Request(
         impl=impl,
         where=Where.of(arguments),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from conformance.contract.forms import FORMS
@@ -43,7 +44,10 @@ class Crash(Exception):
     Attributes:
       error: what it raised.
       phase: which call, e.g. ``prepare`` or ``mask_info(dkv)``.
+      advice: as in `Violation`.
     """
+
+    advice = False
 
     def __init__(self, error: BaseException, phase: str) -> None:
         self.error = error
@@ -72,6 +76,20 @@ def describe_error(error: BaseException) -> str:
     """``Type: first lines of the message``; says so when there is no message."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else f"a bare {type(error).__name__}"
+
+
+@contextmanager
+def advising() -> Iterator[None]:
+    """Marks what goes wrong inside as advice.
+
+    A clause asks it of every mask, but no compiler needs it: a library's own masks violate the clause, a class of a
+    user gets advice.
+    """
+    try:
+        yield
+    except (Crash, Violation) as wrong:
+        wrong.advice = True
+        raise
 
 
 class Fence:

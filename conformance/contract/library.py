@@ -1,15 +1,16 @@
 """Which package an adapter of a library judges: the library itself, or a fork of it with the same modules.
 
 ``splash-conformance run jax=my_framework.kernels.splash_attention`` runs the adapter ``jax`` on the modules of that
-package. The setting is an environment variable, so that worker processes inherit it.
+package.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 from importlib import metadata
 from typing import Any
+
+from conformance.contract import settings
 
 #: The package of every library that has an adapter here.
 PACKAGES = {
@@ -20,31 +21,26 @@ PACKAGES = {
 #: The module that a fork cannot do without.
 KERNELS = "splash_attention_kernel"
 
+#: What the adapters of this process were loaded with, by library.
+_loaded: dict[str, str] = {}
 
-def _variable(library: str) -> str:
-    return f"SPLASH_CONFORMANCE_PACKAGE_{library.upper()}"
 
-
-def package(library: str) -> str:
-    """The package that is judged in place of a library of `PACKAGES`, or its own."""
-    return os.environ.get(_variable(library), PACKAGES[library])
+def judged_package(library: str) -> str:
+    """The package that is judged for a library of `PACKAGES`: a fork, or its own."""
+    return settings.requested_package(library) or PACKAGES[library]
 
 
 def is_fork(library: str) -> bool:
     """Whether another package is judged in place of a library."""
-    return package(library) != PACKAGES[library]
+    return judged_package(library) != PACKAGES[library]
 
 
-#: What the adapters of this process were loaded with.
-_loaded: dict[str, str] = {}
-
-
-def want(library: str, chosen: str | None) -> None:
-    """Asks for a package, in this process and in those that it starts; before the adapter is loaded.
+def judge_package(library: str, package: str | None) -> None:
+    """Chooses the package that is judged for a library, also in other processes; before its adapter is loaded.
 
     Args:
       library: a key of `PACKAGES`.
-      chosen: the package; the library itself if None.
+      package: a fork; the library itself if None.
 
     Raises:
       ValueError: the library has no adapter here, or its adapter runs on another package already.
@@ -52,28 +48,25 @@ def want(library: str, chosen: str | None) -> None:
     if library not in PACKAGES:
         raise ValueError(f"only {', '.join(PACKAGES)} can be given a package, got {library!r}")
     before = _loaded.get(library)
-    if before is not None and before != (chosen or PACKAGES[library]):
+    if before is not None and before != (package or PACKAGES[library]):
         raise ValueError(
             f"the adapter {library!r} runs on {before} in this process already: use --isolate"
         )
-    if chosen is None:
-        os.environ.pop(_variable(library), None)
-    else:
-        os.environ[_variable(library)] = chosen
+    settings.request_package(library, package)
 
 
-def module(library: str, name: str) -> Any:
+def import_module(library: str, name: str) -> Any:
     """A module of the package that is judged; a fork without it works with that of the library.
 
     Raises:
       ImportError: the package has no kernels, or the module cannot be imported.
     """
-    chosen = _loaded[library] = package(library)
-    wanted = f"{chosen}.{name}"
+    package = _loaded[library] = judged_package(library)
+    module = f"{package}.{name}"
     try:
-        return importlib.import_module(wanted)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != wanted or name == KERNELS:
+        if error.name != module or name == KERNELS:
             raise
         return importlib.import_module(f"{PACKAGES[library]}.{name}")
 
@@ -87,9 +80,9 @@ def name_and_version(library: str, version: str) -> tuple[str, str]:
     """
     if not is_fork(library):
         return library, version
-    chosen = package(library)
+    package = judged_package(library)
     try:
-        own = metadata.version(chosen.split(".", 1)[0])
+        own = metadata.version(package.split(".", 1)[0])
     except metadata.PackageNotFoundError:
         own = "unknown"
-    return chosen, own
+    return package, own

@@ -159,7 +159,7 @@ def load(impl: str) -> Adapter:
     if shipped in SHIPPED:
         if package or shipped in library.PACKAGES:
             try:
-                library.want(shipped, package or None)
+                library.judge_package(shipped, package or None)
             except ValueError as error:
                 raise AdapterError(f"{impl!r}: {error}") from error
         module, hint = SHIPPED[shipped]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy.typing import NDArray
+
 
 class Violation(Exception):
     """An implementation contradicts a clause on one problem.
@@ -13,7 +15,12 @@ class Violation(Exception):
       expected, actual: what the clause asks for and what was found, as text.
       differing: number of places that differ, of how many.
       region: all places that differ, see `conformance.findings.pictures.Region`; None if that says nothing more.
+      arrays: all of what was expected and found, if both are arrays of one shape.
+      advice: a class of a user that does this loses only time or convenience, see `fence.advising`.
     """
+
+    arrays: tuple[NDArray[Any], NDArray[Any]] | None = None
+    advice = False
 
     def __init__(
         self,

@@ -119,8 +119,7 @@ def _judge(
                     raise NotToBlame from None
             raise
 
-    judged.__name__ = check.name
-    return Judge(check.clause_id, judged, after)
+    return Judge(check.clause_id, judged, after, check.name)
 
 
 def suited(check: Check, problem: Problem) -> Problem:

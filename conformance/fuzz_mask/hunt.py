@@ -12,9 +12,10 @@ import hypothesis
 from hypothesis import strategies as st
 
 from conformance.contract.fence import Crash
+from conformance.contract.remote.errors import Refused
 from conformance.drawing import constants
 from conformance.findings.violation import Violation
-from conformance.fuzz_mask.case import Advice, Judge, Kind, NotAsked, NotToBlame
+from conformance.fuzz_mask.case import Judge, Kind, NotAsked, NotToBlame
 from conformance.search.search import hypothesis_settings
 
 #: So many findings are made smaller; one cause may show in many checks.
@@ -73,13 +74,14 @@ def look(judges: Iterable[Judge], case: Any) -> tuple[list[Found], set[str]]:
         kind: Kind
         try:
             judge.function(case)
-        except NotAsked as reason:
-            if isinstance(reason, NotToBlame):
-                wrong.add(judge.name)
+        except NotToBlame:
+            wrong.add(judge.name)
+            continue
+        except (NotAsked, Refused):
             continue
         except (Violation, Crash) as error:
             kind = "crash" if isinstance(error, Crash) else "value"
-            kind = "advice" if isinstance(error, Advice) else kind
+            kind = "advice" if error.advice else kind
             found.append(Found(judge, kind, case, error))
             if kind != "advice":
                 wrong.add(judge.name)

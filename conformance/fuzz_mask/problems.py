@@ -12,8 +12,8 @@ from conformance.drawing.mask_domain import ANY, MaskDomain
 from conformance.drawing.numeric_domain import MODERATE
 from conformance.drawing.signatures import unit
 from conformance.drawing.strategies import Space, parts
-from conformance.fuzz_mask.settings import Setting, block_settings
-from conformance.fuzz_mask.source import Source
+from conformance.fuzz_mask.arguments.settings import Setting, block_settings
+from conformance.fuzz_mask.arguments.source import Source
 from conformance.problems.problem import BlockSizes, Problem
 from conformance.problems.user_mask import UserMask
 from reference.mask_info import Shards

@@ -85,9 +85,10 @@ class Mutant:
 #: All mutants by name.
 MUTANTS: dict[str, Mutant] = {}
 
+#: The modules that register mutants: one a chapter, and those that edit `pallas_impl`.
 TABLES = (
-    "masks", "labels", "arrays", "layouts", "schedules", "rejections",
-    "forward", "residuals", "backward", "precision", "devices", "ring", "numeric_rejections",
+    "conventions", "masks", "labels", "mask_info", "flat", "shrink", "sharding", "dynamic", "schedule",
+    "forward", "residuals", "backward", "ring", "numerics", "rejections",
     "kernels_forward", "kernels_backward", "kernels_ring", "kernels_schedule",
 )  # fmt: skip
 

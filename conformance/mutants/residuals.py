@@ -10,7 +10,9 @@ import numpy as np
 from conformance.adapters.reference.numerics import Numerics
 from conformance.contract.protocol import Forward
 from conformance.mutants.base import add
-from conformance.mutants.forward import numeric_mutant
+from conformance.mutants.patches import (
+    numeric_mutant,
+)
 from conformance.problems.arrays import Inputs
 from reference.arithmetic import LN_2, Real
 from reference.masks import Bool

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.masks import Bool
+from conformance.problems.user_mask import UserMask
+from reference.masks import Bool, Mask
 
 Index = NDArray[np.int64]
 
@@ -67,6 +68,13 @@ def askings(q_len: int, kv_len: int, rng: np.random.Generator) -> list[Asking]:
             "positions out of order", rng.permutation(q_len)[:, None], rng.permutation(kv_len)[None]
         ),
     ]
+
+
+def positions(mask: Mask) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Positions of the rows and of the columns of a mask."""
+    expr = mask.expr
+    kv = expr.kv_positions() if isinstance(expr, UserMask) else np.arange(mask.kv_len)
+    return expr.q_positions(mask.q_len).astype(np.int32), kv.astype(np.int32)
 
 
 def _intervals(length: int, rng: np.random.Generator) -> Index:

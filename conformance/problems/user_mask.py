@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,13 +25,15 @@ class UserMask(Expr):
       instance: the mask object, of ``shape`` (q_len, kv_len).
       text: the call that makes it.
       family: number of the class that it was made by, so that equal texts are not confused.
-      others: masks of the same class and shape that were made by other calls.
+      others: masks of the same class that were made by other calls.
+      again: makes another object by the same call; None where that is not possible.
     """
 
     instance: Any
     text: str
     family: int = 0
     others: tuple[UserMask, ...] = field(default=(), repr=False)
+    again: Callable[[], Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _ALIVE[id(self)] = self
@@ -70,6 +73,11 @@ class UserMask(Expr):
         if not self.computable:
             return super().q_positions(q_len)
         return np.asarray(self.instance.q_sequence)
+
+    def kv_positions(self) -> NDArray[np.int32]:
+        """The position of every key: its number, unless the object says otherwise."""
+        given = getattr(self.instance, "kv_sequence", None) if self.computable else None
+        return np.arange(self.shape[1], dtype=np.int32) if given is None else np.asarray(given)
 
     def to_json(self) -> dict[str, object]:
         """Its call, for reports and as a key."""

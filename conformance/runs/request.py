@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from conformance.contract import device
 from conformance.contract.fence import Subject
 from conformance.contract.remote.host import environment_of
 from conformance.contract.remote.where import Where
+from conformance.contract.settings import requested_device
 from conformance.runs import runner
 from conformance.runs.journal import Journal
 from conformance.runs.report import Run, now
@@ -56,7 +56,7 @@ class Request:
             "expectations": self.expectations,
             "python": self.where.python,
             "shard": str(self.shard),
-            "device": device.wanted(),
+            "device": requested_device(),
         }
 
 

@@ -17,20 +17,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance import checks
-from conformance.contract.remote.process import FOLDER
 from conformance.contract.remote.where import Where
+from conformance.contract.settings import (
+    FOLDER,
+    HYPOTHESIS_FOLDER,
+    ONE_PROCESS_A_PROCESSOR,
+    inherited,
+)
 from conformance.findings.finding import Outcome
 from conformance.runs.journal import Journal
 from conformance.runs.plugin import PROPERTY
 from conformance.runs.report import Run
 from conformance.runs.shards import part_of, selected
-from conformance.runs.workers import SETTINGS, inherited
 from conformance.search.effort import PROFILES
 from conformance.search.last_problem import Trail
 from conformance.search.replay import save
-
-#: Environment variable of Hypothesis: a folder for its caches.
-STORAGE = "HYPOTHESIS_STORAGE_DIRECTORY"
 
 #: So many processes of checks may be lost to an implementation that is not isolated.
 LOST_PROCESSES = 20
@@ -193,7 +194,7 @@ def run_checks(
     own = part_of(selected(run.clauses), PROFILES[run.profile], run.shard)
     with (
         _folder() as folder,
-        inherited(SETTINGS),
+        inherited(ONE_PROCESS_A_PROCESSOR),
         Progress(*columns, console=console, transient=True, disable=hidden) as progress,
     ):
         collector = Collector(run, progress, journal, Trail(folder))
@@ -221,8 +222,7 @@ def _folder() -> Iterator[Path]:
     """A temporary folder of the run, in which its processes make theirs: not all live to remove them."""
     with (
         tempfile.TemporaryDirectory(prefix="splash-conformance-") as name,
-        # STORAGE: where Hypothesis keeps what it would otherwise leave in the current folder.
-        inherited({FOLDER: name, STORAGE: name}),
+        inherited({FOLDER: name, HYPOTHESIS_FOLDER: name}),
     ):
         yield Path(name)
 

@@ -1,41 +1,17 @@
 """A database of failing examples that runs share, where one is configured.
 
 ``splash-conformance run IMPL --database DIR`` keeps what Hypothesis found to fail in a folder, and tries that
-first the next time: another seed, profile or machine finds it again at once. The setting is an environment
-variable, so that worker processes inherit it. Without it the same seed tries the same problems everywhere.
+first the next time: another seed, profile or machine finds it again at once. Without it the same seed tries the
+same problems everywhere.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
-VARIABLE = "SPLASH_CONFORMANCE_DATABASE"
-
-
-def want(folder: Path | None) -> None:
-    """Asks for a database, in this process and in those that it starts; None leaves the setting as it is.
-
-    Raises:
-      ValueError: it is a file, or cannot be made.
-    """
-    chosen = folder or wanted()
-    if chosen is None:
-        return
-    try:
-        chosen.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--database {chosen}: cannot be used: {error.strerror}") from None
-    os.environ[VARIABLE] = str(chosen.resolve())
-
-
-def wanted() -> Path | None:
-    """The folder that was asked for; None if there is none."""
-    folder = os.environ.get(VARIABLE)
-    return Path(folder) if folder else None
+from conformance.contract.settings import requested_database
 
 
 def examples(check: str, implementation: str) -> ExampleDatabase | None:
@@ -45,7 +21,7 @@ def examples(check: str, implementation: str) -> ExampleDatabase | None:
       check: its name.
       implementation: as it calls itself.
     """
-    folder = wanted()
+    folder = requested_database()
     if folder is None:
         return None
     return Shelf(DirectoryBasedExampleDatabase(folder), f"{implementation}/{check}/".encode())

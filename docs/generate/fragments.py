@@ -15,6 +15,7 @@ from docs.generate import (
     checks,
     command_line,
     findings,
+    rooms,
     tables,
 )
 from spec import all_clauses
@@ -40,6 +41,7 @@ FRAGMENTS: dict[str, Callable[[], str]] = {
     "mutant-count": lambda: str(len(MUTANTS)),
     "mutants": checks.mutants,
     "regimes": tables.regimes,
+    "rooms": rooms.picture,
     "search-profiles": tables.search_profiles,
     "traceability": checks.traceability,
 }

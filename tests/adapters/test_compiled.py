@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from conformance.adapters.shared import compiled
+from conformance.contract.settings import CACHE
 
 NAMES = (
     "jax_compilation_cache_dir",
@@ -23,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where caches are, with nothing chosen; what was chosen is restored."""
     before = {name: getattr(jax.config, name) for name in NAMES}
     jax.config.update("jax_compilation_cache_dir", None)
-    monkeypatch.delenv(compiled.VARIABLE, raising=False)
+    monkeypatch.delenv(CACHE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield tmp_path / "cache" / "splash-conformance"
     for name, value in before.items():
@@ -42,7 +43,7 @@ def test_programs_are_kept_in_the_folder_of_caches(home: Path) -> None:
 
 
 def test_off_keeps_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(compiled.VARIABLE, "off")
+    monkeypatch.setenv(CACHE, "off")
     compiled.keep()
     assert chosen() is None
     assert not home.exists()

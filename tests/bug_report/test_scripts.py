@@ -262,7 +262,7 @@ def of_deviation(implementation: str, name: str) -> Script:
             found = evaluate(CHECKS[item.proof], subject, problem, vector.name)
             if found is not None and expectation.mark(found, problem, known).deviation == name:
                 return script(
-                    case_of(found, subject, implementation, library.package(implementation))
+                    case_of(found, subject, implementation, library.judged_package(implementation))
                 )
     raise AssertionError(f"{name} does not show")
 

@@ -241,10 +241,10 @@ def test_the_device_reaches_the_implementation(
     (home / "placed.py").write_text(
         "from dataclasses import replace\n"
         "from conformance.adapters.reference.adapter import ReferenceAdapter\n"
-        "from conformance.contract.device import wanted\n"
+        "from conformance.contract.settings import requested_device\n"
         "class Placed(ReferenceAdapter):\n"
         "    def describe(self):\n"
-        "        return replace(super().describe(), name='placed', version=wanted())\n"
+        "        return replace(super().describe(), name='placed', version=requested_device())\n"
     )
     for arguments, version in (((), "auto"), (("--device", "cpu"), "cpu")):
         found = said("run", "placed.py:Placed", "--clause", "CONV-1", *arguments, *ONE)

@@ -461,4 +461,4 @@ def test_only_libraries_have_forks(monkeypatch: pytest.MonkeyPatch) -> None:
         load("reference=mine")
     with pytest.raises(AdapterError, match="use --isolate"):
         load("jax=mine")
-    assert library.package("jax") == library.PACKAGES["jax"]
+    assert library.judged_package("jax") == library.PACKAGES["jax"]

@@ -7,6 +7,7 @@ import functools
 import itertools
 import re
 import shlex
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from docs.generate import (
     readable,
     record,
     registry,
+    rooms,
     tables,
 )
 from spec import all_clauses
@@ -99,9 +101,11 @@ def test_every_module_of_checks_and_every_mutant_is_shown() -> None:
 
 
 def test_documented_modules_exist() -> None:
-    for package in api.PACKAGES:
-        for name in package.modules:
-            assert api.summary(f"{package.name}.{name}").endswith((".", ";"))
+    for path in api.pages():
+        assert api.summary(Path(path).stem).endswith((".", ";")), path
+    for room in api.ROOMS:
+        for name in api.modules_of(f"conformance.{room}"):
+            assert f"::: conformance.{room}.{name}\n" in api.room_page(f"conformance.{room}")
     assert "make_splash_mha" in api.kernels_page()
 
 
@@ -309,6 +313,60 @@ def test_pages_can_be_read_without_seeing_them(tmp_path: Path) -> None:
     ):
         page.write_text(f"<article>{right.replace(old, new)}</article>")
         assert list(readable.problems(tmp_path)) == [f"a.html: {wrong}"]
+
+
+# Architecture.
+
+ARCHITECTURE = (ROOT / "docs/pages/architecture.md").read_text(encoding="utf-8")
+#: What the answer to each of the stranger's questions must name, and what that file must say.
+ANSWERS = (
+    ("dq", "reference/error_budget_backward.py", "def gradient_budget("),
+    ("dq", "conformance/checks/budgets.py", "gradient_budget("),
+    ("fetched", "reference/schedule.py", "def fetches("),
+    ("--resume", "conformance/runs/journal.py", "class Journal"),
+    ("hang", "conformance/contract/remote/process.py", "TimedOut"),
+    ("hang", "conformance/contract/fence.py", "class Crash("),
+    ("SHRINK-8", "conformance/mutants/schedules.py", '"SHRINK-8"'),
+    ("HTML report", "conformance/reports/html/templates/run.html.j2", "<table"),
+    ("HTML report", "conformance/reports/html/content.py", "def shown_chapters("),
+)
+
+
+def test_the_answers_of_the_page_on_architecture_are_right() -> None:
+    section = ARCHITECTURE.split("## A stranger's six questions")[1].split("\n## ")[0]
+    rows = [line.split("|") for line in section.split("\n") if line.startswith("| ")][1:]
+    assert len(rows) == 6
+    named = {
+        (question, name)
+        for _, question, answer, _ in rows
+        for name in re.findall(r"`([\w/]+\.[\w.]+)`", answer)
+    }
+    for words, name, text in ANSWERS:
+        assert text in (ROOT / name).read_text(encoding="utf-8"), name
+        assert any(words in question for question, found in named if found == name), name
+    assert len(named) == len(ANSWERS)
+    mutants = {path.name for path in (ROOT / "conformance/mutants").glob("*.py")}
+    with_it = {
+        name
+        for name in mutants
+        if '"SHRINK-8"' in (ROOT / "conformance/mutants" / name).read_text(encoding="utf-8")
+    }
+    assert with_it == {"schedules.py"}
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
+    imports = rooms.room_imports()
+    line = rooms.order(imports)
+    assert line[0] == "problems"
+    assert line[-1] == "commands"
+    assert all(line.index(imported) < line.index(importer) for importer, imported in imports)
+    assert imports["search", "checks"] > 0
+    assert imports["checks", "search"] == 0
+    picture = rooms.picture()
+    assert re.findall(r'id="room-(\w+)"', picture) == line
+    shown = re.findall(r'class="import from-(\w+) to-(\w+)"', picture)
+    assert sorted(shown) == sorted(imports)
+    ET.fromstring(picture)
 
 
 OURS = {"spec", "reference", "conformance", "pallas_impl", "tests", "docs"}

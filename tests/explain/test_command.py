@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from conformance.explain.advice import remarks
-from conformance.explain.report import SCHEMA, SCHEMA_FILE
-from conformance.explain.study import Question, study
-from conformance.explain.terminal import print_study
+from conformance.explain.costs.study import Question, study
+from conformance.explain.output.advice import remarks
+from conformance.explain.output.report import SCHEMA, SCHEMA_FILE
+from conformance.explain.output.terminal import print_study
 from reference.masks import Causal
 from tests.commands.command_line import Run
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance.explain.expressions import (
+from conformance.explain.blocks.survey import Cut, visible_pairs
+from conformance.explain.language.expressions import (
     Claimed,
     Documents,
     Function,
@@ -16,9 +17,8 @@ from conformance.explain.expressions import (
     Tiles,
     is_structured,
 )
-from conformance.explain.grammar import MaskError, number, parse
-from conformance.explain.segments import segments
-from conformance.explain.survey import Cut, visible_pairs
+from conformance.explain.language.grammar import MaskError, number, parse
+from conformance.explain.language.segments import segments
 from conformance.problems.mask_json import Random
 from reference.masks import And, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
@@ -63,7 +63,7 @@ def test_what_is_written_is_what_is_meant(text: str, expected: Expr) -> None:
     [
         ("casual", "unknown mask 'casual'; did you mean causal?", 0, 6),
         ("causal & lokal:1,0", "unknown mask 'lokal'; did you mean local?", 9, 5),
-        ("zzz", "known are full, causal, local", 0, 3),
+        ("zzz", "known masks: full, causal, local", 0, 3),
         ("causal &", "a mask is missing here", 8, 1),
         ("", "a mask is missing here", 0, 1),
         ("(causal | full", "this parenthesis is never closed", 0, 1),

@@ -117,7 +117,7 @@ def test_a_wrong_class_is_shown_and_can_be_seen_again(said: Run, masks: Path) ->
     found = said("fuzz-mask", "masks.py:Wrong", *CLASS, "--json", "wrong.json")
     assert found.code == 1
     FORM.validate(json.loads(Path("wrong.json").read_text()))
-    assert "MASK-16 — values are booleans: violates (check_booleans)" in found.out
+    assert "MASK-16 — values are booleans: violates (check_values_are_booleans)" in found.out
     assert "mask:     Wrong((1, 1), width=1)\n  X\n" in found.out
     assert "expected: bool" in found.out
     assert "actual:   int64" in found.out

@@ -14,11 +14,12 @@ from hypothesis.database import InMemoryExampleDatabase
 from conformance import checks
 from conformance.adapters.reference.adapter import ReferenceAdapter
 from conformance.checks.registry import CHECKS
+from conformance.contract import settings
 from conformance.contract.fence import Subject
 from conformance.findings.finding import Outcome
 from conformance.problem import Problem
 from conformance.search import database
-from conformance.search.database import VARIABLE, Shelf
+from conformance.search.database import Shelf
 from conformance.search.effort import PROFILES
 from conformance.search.search import run_check
 from tests.commands.command_line import ONE, Run, child
@@ -45,8 +46,8 @@ def judged(profile: Any, seed: int, name: str = "rare") -> Outcome:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(VARIABLE, "")
-    database.want(tmp_path / "kept")
+    monkeypatch.setenv(settings.DATABASE, "")
+    settings.request_database(tmp_path / "kept")
     return tmp_path / "kept"
 
 
@@ -59,11 +60,11 @@ def seed_without() -> int:
 def test_nothing_is_kept_unless_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed_without: int
 ) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert database.wanted() is None
+    monkeypatch.delenv(settings.DATABASE, raising=False)
+    assert settings.requested_database() is None
     assert database.examples("check", "jax") is None
-    database.want(None)
-    assert database.wanted() is None
+    settings.request_database(None)
+    assert settings.requested_database() is None
     assert judged(MANY, 1).status == "violates"
     assert judged(FEW, seed_without).status == "conforms"
 

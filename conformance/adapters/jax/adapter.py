@@ -31,16 +31,16 @@ from conformance.adapters.tracing.schedule import (
     schedule_from_trace,
     trace_kernels,
 )
-from conformance.contract.library import module, name_and_version
+from conformance.contract.library import import_module, name_and_version
 from conformance.contract.protocol import Description
 from conformance.problems.problem import Problem
 from reference.mask_info import Direction, GridMaskInfo, Shards
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
-kernel_lib = module("jax", "splash_attention_kernel")
-mask_lib = module("jax", "splash_attention_mask")
-info_lib = module("jax", "splash_attention_mask_info")
+kernel_lib = import_module("jax", "splash_attention_kernel")
+mask_lib = import_module("jax", "splash_attention_mask")
+info_lib = import_module("jax", "splash_attention_mask_info")
 
 #: What every release since 0.4.31 offers.
 FEATURES = frozenset(

@@ -22,7 +22,7 @@ from conformance.adapters.shared.common import (
     library_mask,
 )
 from conformance.adapters.shared.mask_function import MaskFunctions
-from conformance.contract.library import is_fork, module
+from conformance.contract.library import import_module, is_fork
 from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
 from conformance.problems.arrays import Inputs
 from conformance.problems.problem import Problem
@@ -30,9 +30,9 @@ from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16
 from reference.mask_info import Direction, GridMaskInfo, Shards
 from reference.masks import Bool
 
-kernel_lib = module("jax", "splash_attention_kernel")
-mask_lib = module("jax", "splash_attention_mask")
-info_lib = module("jax", "splash_attention_mask_info")
+kernel_lib = import_module("jax", "splash_attention_kernel")
+mask_lib = import_module("jax", "splash_attention_mask")
+info_lib = import_module("jax", "splash_attention_mask_info")
 
 #: Whether arrays say that they come from a run-time mask; releases before 0.6 do not split such arrays.
 MARKS_DYNAMIC = "is_dynamic_mask" in info_lib.MaskInfo._fields

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from glob import glob
 from typing import Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from conformance.adapters.shared import compiled
 from conformance.adapters.shared.user_masks import as_library_mask
-from conformance.contract.device import wanted
+from conformance.contract.settings import pretend_devices, requested_device
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import expanded
 from conformance.problems.user_mask import UserMask
@@ -34,16 +33,13 @@ def _on_tpu() -> bool:
     The TPU path has not been run: it is the same calls without interpret mode, and another arithmetic.
     """
     accelerators = glob("/dev/accel*") + glob("/dev/vfio/[0-9]*")
-    device = wanted()
+    device = requested_device()
     if device == "tpu" or (device == "auto" and accelerators and jax.config.jax_platforms != "cpu"):
         return True
     if device == "cpu" or not jax.config.jax_platforms:
         # An installed libtpu looks for a TPU that is not there, and complains at length.
         jax.config.update("jax_platforms", "cpu")
-    flag = "--xla_force_host_platform_device_count"
-    flags = os.environ.get("XLA_FLAGS", "")
-    if flag not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {flag}={HOST_DEVICES}".strip()
+    pretend_devices(HOST_DEVICES)
     return False
 
 

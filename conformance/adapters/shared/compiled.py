@@ -15,7 +15,8 @@ from pathlib import Path
 
 import jax
 
-VARIABLE = "SPLASH_CONFORMANCE_CACHE"
+from conformance.contract.settings import kernel_cache
+
 #: Older releases do not keep programs for the CPU reliably.
 SINCE = (0, 7)
 #: Bytes; the oldest files go first.
@@ -24,11 +25,12 @@ LIMIT = 512 * 2**20
 
 def keep() -> None:
     """Asks JAX to keep what it compiles, unless somebody chose otherwise."""
-    if os.environ.get(VARIABLE, "") == "off" or jax.config.jax_compilation_cache_dir is not None:
+    cache = kernel_cache()
+    if cache is None or jax.config.jax_compilation_cache_dir is not None:
         return
     if jax.__version_info__[:2] < SINCE:
         return
-    folder = _home() / _machine()
+    folder = cache / _machine()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -56,14 +58,6 @@ def prune(folder: Path, limit: int) -> None:
         with contextlib.suppress(OSError):
             os.remove(path)
         excess -= size
-
-
-def _home() -> Path:
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(chosen) if chosen else Path.home() / ".cache") / "splash-conformance"
-    except RuntimeError:  # no home
-        return Path(os.devnull)
 
 
 def _machine() -> str:

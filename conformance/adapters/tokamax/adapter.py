@@ -30,7 +30,7 @@ from conformance.adapters.tracing.schedule import (
     schedule_from_trace,
     trace_program,
 )
-from conformance.contract.library import module, name_and_version
+from conformance.contract.library import import_module, name_and_version
 from conformance.contract.protocol import Description
 from conformance.problems.problem import Problem
 from reference.blocks import FULL, Int32
@@ -39,10 +39,10 @@ from reference.mask_info import Direction, IntArray, downcast
 from reference.schedule import Schedule
 from reference.sharding import Shard, every_shard
 
-ring_lib = module("tokamax", "ring_attention_kernel")
-kernel_lib = module("tokamax", "splash_attention_kernel")
-mask_lib = module("tokamax", "splash_attention_mask")
-info_lib = module("tokamax", "splash_attention_mask_info")
+ring_lib = import_module("tokamax", "ring_attention_kernel")
+kernel_lib = import_module("tokamax", "splash_attention_kernel")
+mask_lib = import_module("tokamax", "splash_attention_mask")
+info_lib = import_module("tokamax", "splash_attention_mask_info")
 
 #: One mask for all heads; index arrays in the smallest type if the mask is known in advance.
 FEATURES = frozenset(

@@ -25,7 +25,7 @@ from conformance.adapters.shared.arrays import (
 from conformance.adapters.shared.common import float32_profile, interpret, library_mask
 from conformance.adapters.shared.mask_function import MaskFunctions
 from conformance.adapters.tokamax import ring as tokamax_ring
-from conformance.contract.library import is_fork, module
+from conformance.contract.library import import_module, is_fork
 from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
 from conformance.problems.arrays import Inputs
 from conformance.problems.problem import Problem
@@ -35,11 +35,11 @@ from reference.mask_info import Direction
 from reference.masks import Bool, Causal
 from reference.sharding import Shard
 
-kernel_lib = module("tokamax", "splash_attention_kernel")
-mask_lib = module("tokamax", "splash_attention_mask")
+kernel_lib = import_module("tokamax", "splash_attention_kernel")
+mask_lib = import_module("tokamax", "splash_attention_mask")
 
 try:
-    base_lib = module("tokamax", "base")
+    base_lib = import_module("tokamax", "base")
 except ImportError:  # before 0.0.10 the kernels' module holds what they share
     base_lib = kernel_lib
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from conformance.contract.library import module
+from conformance.contract.library import import_module
 from reference.masks import Bool
 
-ring_lib = module("tokamax", "ring_attention_kernel")
-kernel_lib = module("tokamax", "splash_attention_kernel")
-mask_lib = module("tokamax", "splash_attention_mask")
+ring_lib = import_module("tokamax", "ring_attention_kernel")
+kernel_lib = import_module("tokamax", "splash_attention_kernel")
+mask_lib = import_module("tokamax", "splash_attention_mask")
 
 #: Arguments of the kernel's class that are arrays, or hold further ones.
 ARRAYS = ("fwd_mask_info", "dkv_mask_info", "kwargs")

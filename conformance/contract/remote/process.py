@@ -23,13 +23,11 @@ from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.errors import Died, Fatal, OutOfMemory, TimedOut
 from conformance.contract.remote.limits import Limits as Limits
 from conformance.contract.remote.wire import dumps, loads
+from conformance.contract.settings import temporary_folder
 from conformance.packages import ROOT
 
 #: Our packages, as a worker in another interpreter gets them.
 PACKAGES = ("spec", "reference", "conformance")
-
-#: Environment variable that names the folder of the run, which is removed at its end.
-FOLDER = "SPLASH_CONFORMANCE_FOLDER"
 
 #: Seconds between two looks at the memory of a worker.
 TICK = 0.05
@@ -271,7 +269,7 @@ def _end(process: subprocess.Popen[bytes], pipe: int, out: IO[bytes]) -> None:
 
 def temporary() -> Path:
     """A private folder for one adapter, inside that of the run if there is one."""
-    return Path(tempfile.mkdtemp(prefix="splash-conformance-", dir=os.environ.get(FOLDER)))
+    return Path(tempfile.mkdtemp(prefix="splash-conformance-", dir=temporary_folder()))
 
 
 def is_own(python: str) -> bool:
