@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -15,16 +14,23 @@ from reference.error_budget import (
     ArithmeticProfile,
     mxu_multiply_u,
 )
+from reference.summation import Real as Real
+from reference.summation import Summation, summation_in_force
 
-Real = NDArray[np.floating[Any]]
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """NumPy operations with the roundings of a profile."""
+    """NumPy operations with the roundings of a profile.
+
+    Attributes:
+      profile: how operations round.
+      summation: in which order `matmul` and `sum` add up; the one in force when the object is made.
+    """
 
     profile: ArithmeticProfile = FLOAT64
+    summation: Summation = field(default_factory=summation_in_force)
 
     @property
     def dtype(self) -> DTypeLike:
@@ -35,8 +41,20 @@ class Arithmetic:
         """``a @ b``, from bfloat16 pieces if the profile says so."""
         for passes, kept in ((1, 1), (3, 2), (6, 3)):
             if self.profile.multiply_u == mxu_multiply_u(passes):
-                return _matmul_pieces(_pieces(a, kept), _pieces(b, kept))
-        return np.asarray(a @ b)
+                return self._matmul_pieces(_pieces(a, kept), _pieces(b, kept))
+        return self.summation.matmul(a, b)
+
+    def _matmul_pieces(self, left: list[Real], right: list[Real]) -> Real:
+        """The products whose size is at least that of the smallest piece, small ones first."""
+        kept = len(left)
+        pairs = [(i, j) for i in range(kept) for j in range(kept) if i + j < kept]
+        pairs.sort(key=sum, reverse=True)
+        products = [self.summation.matmul(left[i], right[j]) for i, j in pairs]
+        return np.asarray(sum(products[1:], products[0]))
+
+    def sum(self, array: Real, axis: int) -> Real:
+        """``array.sum(axis)``."""
+        return self.summation.sum(array, axis)
 
     def store(self, array: Real) -> Real:
         """Probabilities, or logit gradients, as the next matrix multiplication reads them."""
@@ -81,11 +99,3 @@ def _pieces(array: Real, count: int) -> list[Real]:
         pieces.append(to_bfloat16(rest))
         rest = rest - pieces[-1]
     return pieces
-
-
-def _matmul_pieces(left: list[Real], right: list[Real]) -> Real:
-    """The products whose size is at least that of the smallest piece, small ones first."""
-    kept = len(left)
-    pairs = [(i, j) for i in range(kept) for j in range(kept) if i + j < kept]
-    products = [left[i] @ right[j] for i, j in sorted(pairs, key=sum, reverse=True)]
-    return np.asarray(sum(products[1:], products[0]))

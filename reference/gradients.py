@@ -16,6 +16,7 @@ from reference.attention import (
     without_unseen_keys,
 )
 from reference.masks import Bool
+from reference.summation import BLAS, Summation
 from spec import defines
 
 
@@ -43,22 +44,24 @@ def soft_cap_slope(raw_logits: Float, soft_cap: float | None) -> Float:
 
 
 @defines("BWD-7", "BWD-8")
-def sum_over_group(per_query_head: Float, kv_heads: int) -> Float:
+def sum_over_group(per_query_head: Float, kv_heads: int, summation: Summation = BLAS) -> Float:
     """Adds up the query heads that read one key/value head: ``[H, n, d]`` to ``[Hkv, n, d]``."""
     heads, length, dim = per_query_head.shape
-    return per_query_head.reshape(kv_heads, heads // kv_heads, length, dim).sum(axis=1)
+    return summation.sum(per_query_head.reshape(kv_heads, heads // kv_heads, length, dim), 1)
 
 
 @defines("BWD-5")
-def sink_gradient(sink_probabilities: Float, row_dot: Float) -> Float:
+def sink_gradient(sink_probabilities: Float, row_dot: Float, summation: Summation = BLAS) -> Float:
     """``dsinks[h] = -sum_i p_sink[h, i] * row_dot[h, i]``, both ``[H, q_len]``."""
-    return -(sink_probabilities * row_dot).sum(axis=1)
+    return -summation.sum(sink_probabilities * row_dot, 1)
 
 
 @defines("BWD-2", "RES-7")
-def row_dots(output: Float, d_out: Float, d_logsumexp: Float | None) -> Float:
+def row_dots(
+    output: Float, d_out: Float, d_logsumexp: Float | None, summation: Summation = BLAS
+) -> Float:
     """``di = sum_d output * d_out``, less what arrives through the logsumexp; ``[H, q_len]``."""
-    dots: Float = np.asarray((output * d_out).sum(axis=2))
+    dots = summation.sum(output * d_out, 2)
     return dots if d_logsumexp is None else dots - d_logsumexp
 
 

@@ -269,7 +269,7 @@ class OnlineForward(BlockReader):
         state.largest = np.maximum(state.largest, shown.max(axis=1))
         self.rescale(state, np.maximum(state.shift, state.largest))
         weights = self.math.power(shown - finite_or_zero(state.shift)[:, None])
-        state.total = state.total + weights.sum(axis=1)
+        state.total = state.total + self.math.sum(weights, 1)
         state.sums = state.sums + self.math.matmul(self.math.store(weights), values)
 
     @defines("FWD-9", "RES-2")

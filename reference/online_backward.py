@@ -30,7 +30,8 @@ class OnlineBackward(BlockReader):
                 f"d_out must have shape {forward.output.shape}, got {self.d_out.shape}"
             )
         self.logsumexp = np.asarray(forward.logsumexp, dtype=dtype)
-        self.row_dot = (np.asarray(forward.output, dtype=dtype) * self.d_out).sum(axis=2)
+        products = np.asarray(forward.output, dtype=dtype) * self.d_out
+        self.row_dot = self.math.sum(products, 2)
         if d_logsumexp is not None:
             self.row_dot = self.row_dot - np.asarray(d_logsumexp, dtype=dtype)
 
@@ -99,7 +100,7 @@ class OnlineBackward(BlockReader):
                 head, block = schedule.outputs["dk"][step]
                 rows = slice(block * size, (block + 1) * size)
                 dk[head, rows], dv[head, rows] = k_total, v_total
-        dk, dv = (sum_over_group(part, len(self.k)) for part in (dk, dv))
+        dk, dv = (sum_over_group(part, len(self.k), self.math.summation) for part in (dk, dv))
         return self.math.output(dk), self.math.output(dv), self.math.output(dq)
 
     @defines("BWD-5")
@@ -109,7 +110,7 @@ class OnlineBackward(BlockReader):
             return None
         lse = finite_or_zero(self.logsumexp)
         share = self.math.power(self.math.to_base(self.sinks[:, None]) - self.math.to_base(lse))
-        return np.asarray(-(share * self.row_dot).sum(axis=1))
+        return -self.math.sum(share * self.row_dot, 1)
 
 
 @defines("BWD-11", "BWD-12")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ from conformance.contract.fence import Subject
 from conformance.contract.protocol import Description, Forward, Gradients
 from conformance.contract.recording import Call, Recorder
 from conformance.contract.remote.errors import NotTried
+from conformance.findings.expectation import Presence, Refusal
 from conformance.findings.finding import Finding
+from conformance.findings.observation import Unwritten
 from conformance.problems.arrays import Inputs
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import d_out, inputs
@@ -34,15 +35,6 @@ from reference.masks import Bool
 from spec import clause
 
 Array = NDArray[Any]
-
-#: How the expectation of a check begins that hands bad input to an implementation.
-REFUSED = "an error that names "
-
-#: What a check expects where nothing was returned.
-MISSING = "an array"
-
-#: What a block of the output is that no step stores: it shows where memory starts as NaN.
-UNWRITTEN = "unwritten"
 
 FORWARD = ("output", "logsumexp", "max_logits")
 BACKWARD = ("dq", "dk", "dv", "dsinks")
@@ -131,7 +123,7 @@ class Case:
         """One line."""
         name = f"{self.description.name} {self.description.version}"
         word = "raises" if self.finding.kind == "crash" else "is wrong"
-        if self.finding.expected.startswith(REFUSED):
+        if isinstance(self.finding.expectation, Refusal):
             word = "does not refuse"
         return f"{name} {word}: {clause(self.finding.clause).title}"
 
@@ -144,6 +136,12 @@ class Case:
             first, *rest = str(value).split("\n")
             rows += [f"{name + ':':<9} {first}", *(" " * 10 + line for line in rest)]
         return "\n".join([*rows, "", f"Clause {finding.clause} of splash-conformance."])
+
+
+def is_missing(finding: Finding) -> bool:
+    """Whether a numerical result was not returned at all."""
+    named = finding.place.quantity in (*FORWARD, *BACKWARD)
+    return named and finding.expectation == Presence(True)
 
 
 def visible_of(problem: Problem, made: Inputs) -> Bool:
@@ -261,17 +259,17 @@ def case_of(finding: Finding, subject: Subject, implementation: str, package: st
 
 def _telling(calls: Sequence[Call], subject: Subject, finding: Finding) -> tuple[Call, list[Wrong]]:
     """The first call whose answer is wrong where the report says so, or at all; the last one if none is."""
-    if finding.kind == "crash" or "reject" in CHECKS[finding.check].module:
-        return calls[-1], []
-    if finding.actual == UNWRITTEN:
-        made = (inputs(calls[-1].problem.but(regime="zeros")),)
-        return Call(calls[-1].problem, "forward", made, {"uninitialised": True}), []
-    if finding.expected == MISSING:
-        return calls[-1], []
+    last = calls[-1]
+    if finding.kind == "crash" or finding.clause.startswith("REJECT-") or is_missing(finding):
+        return last, []
+    if isinstance(finding.observation, Unwritten) and last.method != "mask_info":
+        # It shows where memory starts as NaN.
+        made = (inputs(last.problem.but(regime="zeros")),)
+        return Call(last.problem, "forward", made, {"uninitialised": True}), []
     found = [(call, _wrong_arrays(subject, call)) for call in calls]
-    where = finding.where
+    place = finding.place
     for call, wrong in found:
-        named = [item for item in wrong if re.match(rf"{item.name}\b", where)]
+        named = [item for item in wrong if item.name == place.quantity and not place.aspect]
         if named:
             return call, named
-    return next(((call, wrong) for call, wrong in found if wrong), (calls[-1], []))
+    return next(((call, wrong) for call, wrong in found if wrong), (last, []))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +11,9 @@ from conformance.bug_report.arrays import number
 from conformance.bug_report.calls import Calls, needs_values, unsupported
 from conformance.bug_report.case import (
     BACKWARD,
-    MISSING,
-    REFUSED,
-    UNWRITTEN,
     Case,
     Wrong,
+    is_missing,
     visible_of,
 )
 from conformance.bug_report.code import folded
@@ -25,6 +22,8 @@ from conformance.bug_report.jax_calls import JaxCalls
 from conformance.bug_report.own_calls import OwnCalls
 from conformance.bug_report.tokamax_calls import TokamaxCalls
 from conformance.contract.shipped import SHIPPED
+from conformance.findings.expectation import Refusal, Within
+from conformance.findings.observation import Unwritten
 from reference.masks import Dense
 
 #: Calls that are shown by running a kernel.
@@ -170,9 +169,8 @@ def _call(case: Case, calls: Calls) -> list[str]:
 def _shown(case: Case, calls: Calls) -> list[str]:
     """The call, and the assertion that fails because of the mistake."""
     call = _call(case, calls)
-    words = case.finding.expected
-    if words.startswith(REFUSED):
-        names = [name.lower() for name in words.removeprefix(REFUSED).split(" or ")]
+    if isinstance(case.finding.expectation, Refusal):
+        names = [name.lower() for name in case.finding.expectation.names]
         lines = [
             f"names = {names}",
             "try:",
@@ -187,7 +185,7 @@ def _shown(case: Case, calls: Calls) -> list[str]:
     if case.finding.kind == "crash":
         return [
             "",
-            f"# The call: {case.finding.actual.splitlines()[0][:110]}",
+            f"# The call raises {case.finding.actual.splitlines()[0][:110]}",
             *call,
             'print("no error")',
         ]
@@ -246,33 +244,23 @@ def _equal(item: Wrong) -> list[str]:
 def _stated(case: Case) -> list[str]:
     """An assertion about one place, as the report states it; a comment if it cannot be stated as code."""
     finding = case.finding
-    name, index = _place(finding.where)
-    number_text = r"-?[0-9.]+(?:e[+-]?\d+)?|-?inf"
-    bound = re.fullmatch(rf"({number_text}) within ({number_text})", finding.expected)
-    if finding.actual == UNWRITTEN:
+    place, expectation = finding.place, finding.expectation
+    name, index = place.quantity, ", ".join(map(str, place.index))
+    if isinstance(finding.observation, Unwritten):
         return [f'assert np.isfinite(output).all(), "{finding.where} is not written"']
-    if finding.expected == MISSING:
+    if is_missing(finding):
         return [f'assert "{name}" in globals(), "no {name} is returned"']
-    if name and index and bound:
-        value = f"float(np.asarray({name}, np.float64)[{index}])"
-        right = bound[1] if "inf" not in bound[1] else f"{bound[1].replace('inf', 'np.inf')}"
+    if isinstance(expectation, Within) and index and not place.aspect:
+        right = f"{float(expectation.value):.9g}".replace("inf", "np.inf")
+        allowed = f"{float(expectation.budget):.2g}"
         return [
-            f"found = {value}",
-            f'assert found == {right} or abs(found - {right}) <= {bound[2]}, f"{name}[{index}] is {{found}}"',
+            f"found = float(np.asarray({name}, np.float64)[{index}])",
+            f'assert found == {right} or abs(found - {right}) <= {allowed}, f"{name}[{index}] is {{found}}"',
         ]
     return [
         f"# {finding.where}: expected {line}" if n == 0 else f"#   {line}"
         for n, line in enumerate(f"{finding.expected}\nfound {finding.actual}".split("\n"))
     ]
-
-
-def _place(where: str) -> tuple[str, str]:
-    """Name and index of a place such as ``dk[kv head 0, key 3 (kv block 0), 5]``."""
-    match = re.match(r"(\w+)\[([^\]]*)\]", where)
-    if match is None:
-        return where.split(" ")[0].split(",")[0], ""
-    inside = re.sub(r"\([^)]*\)", "", match[2])
-    return match[1], ", ".join(re.findall(r"\d+", inside))
 
 
 def known(implementation: str) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from conformance.checks.registry import Violation, expect, expect_array, judges
 from conformance.contract.fence import Crash, Subject, advising
 from conformance.drawing.mask_domain import ONE_HEAD_SHARD, ONE_MASK, ONE_SHARD, MaskDomain
+from conformance.findings.place import Place
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.mask_queries import Rectangles, askings, positions, tiles, times_covered
 from conformance.problems.neighbours import neighbours
@@ -45,8 +46,8 @@ def compare_dense(subject: Subject, problem: Problem, head: int = 0) -> None:
     """Compares every entry of a mask, and its type."""
     mask = subject.prepare(problem).mask(head)
     got = read(subject, mask, slice(0, problem.q_len), slice(0, problem.kv_len))
-    expect("mask values: dtype", np.dtype(np.bool_), got.dtype)
-    expect_array("mask", problem.head_masks[head].dense(), got)
+    expect(Place("mask", "dtype"), np.dtype(np.bool_), got.dtype)
+    expect_array(Place("mask"), problem.head_masks[head].dense(), got)
 
 
 @judges("MASK-1", kinds("full"))
@@ -69,7 +70,9 @@ def check_negative_offset_empties_rows(subject: Subject, problem: Problem) -> No
     rows = min(-expr.offset, problem.q_len)
     mask = subject.prepare(problem).mask(0)
     got = read(subject, mask, slice(0, rows), slice(0, problem.kv_len))
-    expect_array(f"first {rows} rows", np.zeros((rows, problem.kv_len), np.bool_), got)
+    expect_array(
+        Place("mask").under(first_rows=rows), np.zeros((rows, problem.kv_len), np.bool_), got
+    )
 
 
 def unlimited(problem: Problem) -> bool:
@@ -91,7 +94,9 @@ def check_local_mask_without_limits(subject: Subject, problem: Problem) -> None:
     if subject.description.offers("mask_info"):
         computed = subject.mask_info(problem, "fwd").computed_mask
         if computed is not None:
-            expect_array("mask function", problem.head_masks[0].dense(), computed)
+            expect_array(
+                Place("mask function", direction="fwd"), problem.head_masks[0].dense(), computed
+            )
 
 
 @judges("MASK-5", kinds("local", where=unlimited, kernel=True), features=("schedule",))
@@ -100,9 +105,8 @@ def check_kernel_with_unlimited_window(subject: Subject, problem: Problem) -> No
     for direction in subject.directions(problem):
         q_blocks, kv_blocks = problem.grid(direction)
         steps = subject.schedule(problem, direction, Shard())
-        expect(
-            f"running steps ({direction})", problem.heads * q_blocks * kv_blocks, len(steps.work())
-        )
+        blocks = problem.heads * q_blocks * kv_blocks
+        expect(Place("running steps", "length", direction), blocks, len(steps.work()))
 
 
 @judges("MASK-6", kinds("chunked_causal"))
@@ -135,7 +139,7 @@ def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
     for head in range(problem.heads):
         mask = subject.prepare(problem).mask(head)
         got = read(subject, mask, slice(0, problem.q_len), slice(0, problem.kv_len))
-        expect_array(f"mask of head {head}", problem.head_masks[head].dense(), got)
+        expect_array(Place("mask").under(head=head), problem.head_masks[head].dense(), got)
 
 
 @judges(
@@ -190,7 +194,7 @@ def compare_slice(
     """Compares a slice with that of the dense form, unless it lost an axis of length 1: a matter of MASK-13."""
     expected, got = problem.head_masks[0].dense()[where], read(subject, mask, *where)
     if got.shape == expected.shape or 1 not in expected.shape:
-        expect_array(slice_text(*where), expected, got)
+        expect_array(Place(slice_text(*where)), expected, got)
 
 
 @judges("MASK-12", ONE)
@@ -217,7 +221,7 @@ def check_empty_and_single_slices(subject: Subject, problem: Problem) -> None:
         (slice(q // 2, q // 2 + 1), slice(kv // 2, kv // 2 + 1)),
     ):
         got = read(subject, mask, rows, columns)
-        expect_array(slice_text(rows, columns), dense[rows, columns], got)
+        expect_array(Place(slice_text(rows, columns)), dense[rows, columns], got)
     with advising():
         for rows, columns in (
             (slice(0, 0), slice(0, kv)),
@@ -226,7 +230,7 @@ def check_empty_and_single_slices(subject: Subject, problem: Problem) -> None:
             (slice(q // 2, q // 2), slice(kv // 2, kv // 2)),
         ):
             got = read(subject, mask, rows, columns)
-            expect_array(slice_text(rows, columns), dense[rows, columns], got)
+            expect_array(Place(slice_text(rows, columns)), dense[rows, columns], got)
 
 
 @judges("MASK-14", ONE)
@@ -234,13 +238,13 @@ def check_equal_masks(subject: Subject, problem: Problem) -> None:
     """The same mask made twice has the same entries and one hash, and is equal."""
     first, second = subject.fresh(problem).mask(0), subject.fresh(problem).mask(0)
     entries = read(subject, second, slice(0, problem.q_len), slice(0, problem.kv_len))
-    expect_array("the same mask made again", problem.head_masks[0].dense(), entries)
+    expect_array(Place("mask").under(made="again"), problem.head_masks[0].dense(), entries)
     equal = subject.call("mask == the same mask made again", lambda: bool(first == second))
     hashes = subject.call("hash(mask)", lambda: (hash(first), hash(second)))
     if equal:
-        expect("hashes of equal masks", hashes[0], hashes[1])
+        expect(Place("hash of an equal mask"), hashes[0], hashes[1])
     with advising():  # every such mask is compiled and stored anew, but the results are right
-        expect("mask == the same mask made again", True, equal)
+        expect(Place("mask == the same mask made again"), True, equal)
 
 
 def other_shapes(problem: Problem) -> list[Problem]:
@@ -275,7 +279,8 @@ def check_different_masks(subject: Subject, problem: Problem) -> None:
             continue
         theirs = subject.fresh(other).mask(0)
         if subject.call("mask == mask", partial(either_equal, mine, theirs)):
-            raise Violation(f"{mask} == {different}", False, True)
+            place = Place("mask == other mask").under(mask=mask, other=different)
+            raise Violation(place, False, True)
 
 
 @judges("MASK-16", ONE)
@@ -285,14 +290,14 @@ def check_values_are_booleans(subject: Subject, problem: Problem) -> None:
     columns = slice(0, problem.kv_len)
     for rows in (slice(0, q), slice(0, 1), slice(q - 1, q)):
         got = read(subject, mask, rows, columns)
-        expect(f"{slice_text(rows, columns)}: dtype", np.dtype(np.bool_), got.dtype)
+        expect(Place(slice_text(rows, columns), "dtype"), np.dtype(np.bool_), got.dtype)
     empty = slice(0, 0)
     try:
         got = read(subject, mask, empty, columns)
     except Crash:
         return  # a matter of MASK-13
     with advising():
-        expect(f"{slice_text(empty, columns)}: dtype", np.dtype(np.bool_), got.dtype)
+        expect(Place(slice_text(empty, columns), "dtype"), np.dtype(np.bool_), got.dtype)
 
 
 @judges("MASK-17", ONE)
@@ -305,11 +310,11 @@ def check_reading_again(subject: Subject, problem: Problem) -> None:
     for times in (2, 3):
         for rows in (half, whole):
             got = read(subject, mask, rows, columns)
-            where = f"{slice_text(rows, columns)}, read {times} times"
-            expect_array(where, first[rows.start], got)
+            place = Place(slice_text(rows, columns)).under(times_read=times)
+            expect_array(place, first[rows.start], got)
 
 
-def compare_mask_function(subject: Subject, problem: Problem, where: str, *, kernel: bool) -> None:
+def compare_mask_function(subject: Subject, problem: Problem, name: str, *, kernel: bool) -> None:
     """Compares the mask function at pairs of positions in arrays of every form that is asked with there."""
     mask, prepared = problem.head_masks[0], subject.prepare(problem)
     sizes, (q, kv) = (problem.q_len, problem.kv_len), positions(mask)
@@ -319,7 +324,8 @@ def compare_mask_function(subject: Subject, problem: Problem, where: str, *, ker
         if got is None:
             return
         got = np.broadcast_to(got, asking.shape)
-        expect_array(f"{where}, asked with {asking.name}", asking.of(mask.dense()), got)
+        place = Place(name).under(asked_with=asking.name)
+        expect_array(place, asking.of(mask.dense()), got)
 
 
 @judges("MASK-18", ONE)
@@ -360,8 +366,8 @@ def check_rectangles(subject: Subject, problem: Problem) -> None:
         if len(wrong):
             at = tuple(int(k) for k in wrong[0])
             asked = Rectangles(rows.astype(np.int64), columns.astype(np.int64))
-            where = f"{word} visible: {asked.name(at)}"
-            raise Violation(where, expected[at], answer[at], (len(wrong), expected.size))
+            place = Place(f"{word} visible").under(rectangle=asked.name(at))
+            raise Violation(place, expected[at], answer[at], (len(wrong), expected.size))
 
 
 @judges("MASK-21", ONE)
@@ -374,5 +380,5 @@ def check_intervals(subject: Subject, problem: Problem) -> None:
         if got is None:
             return
         lo, hi = (bound.reshape(len(bound), -1) for bound in got)
-        where = "intervals that hold the key, [query, key]"
-        expect_array(where, dense[: ids.size], times_covered(lo, hi, kv))
+        place = Place("intervals that hold the key, [query, key]")
+        expect_array(place, dense[: ids.size], times_covered(lo, hi, kv))

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from conformance.checks.registry import Violation
+from conformance.checks.registry import Violation, expect_array
 from conformance.contract.fence import Subject
+from conformance.findings.expectation import InRange, OfForm
+from conformance.findings.place import Place, ShardIndex
 from conformance.problems.problem import Problem
-from reference.blocks import Int32, labels
+from reference.blocks import Int32, block_of, labels
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.masks import Bool, Mask
 from reference.sharding import Shard, every_shard, shard_masks, slice_flat, slice_grid
+
+#: Head, q block and kv block.
+type Block = tuple[int, int, int]
+#: What these numbers count.
+BLOCK = ("head", "q block", "kv block")
 
 
 @dataclass(frozen=True)
@@ -34,26 +42,26 @@ class ActiveBlocks:
     place: Int32
     stack: Bool | None
 
-    def grid(self, shape: tuple[int, int, int], where: str) -> Int32:
+    def grid(self, shape: tuple[int, int, int], place: Place) -> Int32:
         """The labels as a grid ``[heads, q blocks, kv blocks]``.
 
         Raises:
           Violation: an entry names a block that does not exist, or a block that another names.
         """
         at = (self.head, self.q_block, self.kv_block)
-        for index, size, name in zip(at, shape, ("head", "q block", "kv block"), strict=True):
+        for index, size, name in zip(at, shape, BLOCK, strict=True):
             if len(index) and not (index.min() >= 0 and index.max() < size):
                 bad = index[(index < 0) | (index >= size)][0]
                 raise Violation(
-                    f"{where}: an active entry", f"a {name} below {size}", f"{name} {bad}"
+                    place.named(f"{name} of an active entry"), InRange(0, size - 1), bad
                 )
         grid = np.zeros(shape, dtype=np.int32)
         grid[at] = self.label
         times = np.zeros(shape, dtype=np.int32)
         np.add.at(times, at, 1)
         if times.max(initial=0) > 1:
-            block = tuple(int(k) for k in np.argwhere(times > 1)[0])
-            raise Violation(f"{where}: block (head, q, kv) = {block}", "named once", "named twice")
+            block = np.argwhere(times > 1)[0]
+            raise Violation(place.of("times named").at(*block, axes=BLOCK), 1, times[tuple(block)])
         return grid
 
 
@@ -71,7 +79,8 @@ def local_info(
             return slice_grid(info, problem.shards, shard, problem.heads)
         return slice_flat(info, problem.shards, shard)
     except ValueError as wrong:
-        raise Violation(f"{direction} arrays", "arrays that split into the shards", wrong) from None
+        arrays = Place("arrays", direction=direction)
+        raise Violation(arrays, OfForm(("arrays that split into the shards",)), wrong) from None
 
 
 def active_blocks(
@@ -115,15 +124,45 @@ def local_masks(problem: Problem, shard: Shard) -> tuple[Mask, ...]:
     return tuple(shard_masks(problem.head_masks, problem.shards, shard))
 
 
+def parts_of(
+    subject: Subject, problem: Problem, directions: Sequence[Direction] | None = None
+) -> Iterator[tuple[Direction, Shard]]:
+    """Every direction of compiled arrays, the declared ones if None, on every shard."""
+    for direction in subject.description.directions if directions is None else directions:
+        for shard in shards_of(problem):
+            yield direction, shard
+
+
 def shards_of(problem: Problem) -> list[Shard]:
     """Every shard of a problem."""
     return list(every_shard(problem.shards))
 
 
-def place_name(direction: Direction, shard: Shard, problem: Problem) -> str:
-    """How reports name a part of the arrays, e.g. ``dkv, q shard 1``."""
-    parts: list[str] = [direction]
-    for name in ("head", "q", "kv"):
-        if getattr(problem.shards, name) > 1:
-            parts.append(f"{name} shard {getattr(shard, name)}")
-    return ", ".join(parts)
+def expect_stored_block(
+    place: Place, stack: Bool, number: int, problem: Problem, shard: Shard, block: Block
+) -> None:
+    """Raises `Violation` unless a stack holds the values of a block at an index.
+
+    Args:
+      place: of the index; its direction decides whether the block is transposed.
+      stack: the stored mask blocks.
+      number: the index.
+      problem, shard: whose mask.
+      block: head, q block and kv block.
+    """
+    if not 0 <= number < len(stack):
+        raise Violation(place.at(*block, axes=BLOCK), InRange(0, len(stack) - 1), number)
+    assert place.direction is not None
+    head, i, j = block
+    sizes = problem.blocks.of(place.direction)
+    expected = block_of(local_masks(problem, shard)[head], i, j, *sizes)
+    expected = expected.T if place.direction == "dkv" else expected
+    found = np.asarray(stack[number], dtype=np.bool_)
+    if found.shape != expected.shape or (found != expected).any():
+        expect_array(place.named("stored block").under(block=block), expected, found)
+
+
+def place_of(quantity: str, direction: Direction, shard: Shard, problem: Problem) -> Place:
+    """A quantity of one direction on one device."""
+    split = {name: getattr(shard, name) for name, n in vars(problem.shards).items() if n > 1}
+    return Place(quantity, direction=direction, shard=ShardIndex(**split) if split else None)

@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.contract.fence import Subject
+from conformance.contract.fence import Subject, raised_by
 from conformance.contract.remote.errors import Fatal, NotTried, Refused, is_refusal
 from conformance.drawing.domain import Domain
 from conformance.drawing.mask_domain import MaskDomain
+from conformance.findings.expectation import Presence, Refusal
+from conformance.findings.observation import Accepted
 from conformance.findings.pictures import region
+from conformance.findings.place import Place
+from conformance.findings.values import MOST_ELEMENTS
 from conformance.findings.violation import Violation as Violation
 from conformance.problems.problem import Problem
 from spec import Clause, clause
@@ -30,12 +34,12 @@ class Measure:
     Attributes:
       value: what was measured.
       best: the smallest value possible; 0 means that any excess counts.
-      what: what is measured, with its place.
+      place: what is measured.
     """
 
     value: float
     best: float
-    what: str
+    place: Place
 
     @property
     def ratio(self) -> float:
@@ -116,61 +120,61 @@ def judges(
     return register
 
 
-def _short(value: Any) -> str:
-    """A value as text that fits a report."""
-    if isinstance(value, np.ndarray):
-        text = np.array2string(value, separator=" ", threshold=64, max_line_width=100)
-        return text if value.size <= 64 else f"{text} (shape {value.shape})"
-    return str(value)
-
-
-def expect(where: str, expected: object, actual: object) -> None:
+def expect(place: Place | str, expected: object, actual: object) -> None:
     """Raises `Violation` unless two plain values are equal."""
     if expected != actual:
-        raise Violation(where, _short(expected), _short(actual))
+        raise Violation(place, expected, actual)
 
 
-def expect_array(where: str, expected: NDArray[Any], actual: object) -> None:
+def expect_presence(place: Place, present: bool, array: object) -> None:
+    """Raises `Violation` unless an array is there, or is None, as it should."""
+    if present != (array is not None):
+        raise Violation(place, Presence(present), Presence(not present))
+
+
+def expect_array(place: Place, expected: NDArray[Any], actual: object) -> None:
     """Raises `Violation` unless an array has the expected shape and values (any integer type)."""
     found = np.asarray(actual)
     if found.shape != expected.shape:
-        raise Violation(f"{where}: shape", expected.shape, found.shape)
+        raise Violation(place.of("shape"), expected.shape, found.shape)
     differs = np.asarray(found != expected)
     if not differs.any():
         return
-    count, picture = (int(differs.sum()), differs.size), region(where, differs)
-    if expected.size <= 64 and expected.dtype != np.bool_:
-        wrong = Violation(where, _short(expected), _short(found), count, picture)
+    count, picture = (int(differs.sum()), differs.size), region(place.quantity, differs)
+    if expected.size <= MOST_ELEMENTS and expected.dtype != np.bool_:
+        wrong = Violation(place, expected, found, count, picture)
     else:
-        first = tuple(int(k) for k in np.argwhere(differs)[0])
-        place = f"{where}[{', '.join(map(str, first))}]"
-        wrong = Violation(place, expected[first], found[first], count, picture)
+        first = tuple(np.argwhere(differs)[0])
+        wrong = Violation(place.inside(*first), expected[first], found[first], count, picture)
     wrong.arrays = expected, found
     raise wrong
 
 
-def reject(where: str, names: tuple[str, ...], call: Callable[[], object]) -> None:
+def reject(place: Place, names: tuple[str, ...], call: Callable[[], object]) -> None:
     """Raises `Violation` unless a call refuses its input with an error that names an argument.
 
     Args:
-      where: what was wrong with the input.
+      place: what was wrong with the input, see `bad_argument`.
       names: words of which the message must contain one.
       call: the call that must raise.
     """
-    result = result_unless_refused(where, names, call)
+    result = result_unless_refused(place, names, call)
     if result is not None:
-        raise Violation(where, _wanted(names), f"no error, but a {type(result).__name__}")
+        raise Violation(place, Refusal(names), Accepted(type(result).__name__))
 
 
-def _wanted(names: tuple[str, ...]) -> str:
-    return f"an error that names {' or '.join(names)}"
+def bad_argument(name: str, **given: object) -> Place:
+    """An argument that must be refused, and the values that were passed."""
+    return Place(name, "argument").under(**given)
 
 
-def result_unless_refused[T](where: str, names: tuple[str, ...], call: Callable[[], T]) -> T | None:
+def result_unless_refused[T](
+    place: Place, names: tuple[str, ...], call: Callable[[], T]
+) -> T | None:
     """What a call returns, for input that may be refused.
 
     Args:
-      where: what is special about the input.
+      place: what is special about the input.
       names: words of which the message of an error must contain one.
       call: the call, which does not return None.
 
@@ -181,18 +185,15 @@ def result_unless_refused[T](where: str, names: tuple[str, ...], call: Callable[
       Violation: an error whose message has none of the names.
       Refused: the implementation says that it does not offer something else.
     """
-    wanted = _wanted(names)
     try:
         return call()
     except (KeyboardInterrupt, MemoryError, NotTried, Violation):
         raise
-    except Fatal as error:  # whatever its message says
-        raise Violation(where, wanted, str(error)) from error
     except BaseException as error:
         message = str(error).lower()
-        if not any(name.lower() in message for name in names):
-            if is_refusal(error):
-                raise Refused(error) from error
-            text = " ".join(str(error).split())[:200] or "no message"
-            raise Violation(where, wanted, f"{type(error).__name__} with {text!r}") from error
-        return None
+        ended = isinstance(error, Fatal)  # whatever its message says
+        if not ended and any(name.lower() in message for name in names):
+            return None
+        if not ended and is_refusal(error):
+            raise Refused(error) from error
+        raise Violation(place, Refusal(names), raised_by(error)) from error

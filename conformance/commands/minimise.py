@@ -18,7 +18,7 @@ from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.smoke import ready
 from conformance.findings.finding import Finding
-from conformance.findings.text import finding_text
+from conformance.findings.printed import finding_text
 from conformance.search import known_deviations as expectation
 from conformance.search import replay
 from conformance.search.known_deviations import ExpectationError

@@ -10,7 +10,7 @@ from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.errors import NotTried
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.smoke import ready
-from conformance.findings.text import finding_text
+from conformance.findings.printed import finding_text
 from conformance.search import replay
 
 EXAMPLES = """\

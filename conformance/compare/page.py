@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from conformance.compare.comparison import Comparison, Difference, conclusion
-from conformance.findings.text import problem_facts
+from conformance.findings.printed import problem_facts
 from conformance.reports.html.blocks import block_pictures, mask_pictures, region_pictures
 from conformance.reports.html.page import render
 from conformance.reports.summary import verdict

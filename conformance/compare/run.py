@@ -18,7 +18,7 @@ from conformance.contract.remote.errors import NotTried
 from conformance.contract.remote.host import close
 from conformance.contract.smoke import ready
 from conformance.findings.finding import Finding
-from conformance.findings.text import replay_command
+from conformance.findings.printed import replay_command
 from conformance.runs import runner
 from conformance.runs.journal import Journal
 from conformance.runs.report import ReportError, Run, read, write_json

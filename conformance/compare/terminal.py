@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from conformance.compare.comparison import NOT_RUN, Comparison, Difference, conclusion
-from conformance.findings.text import block_map, problem_facts
+from conformance.findings.printed import block_map, problem_facts
 from conformance.reports.causes import clause_ranges
 from conformance.reports.summary import MEANINGS, plural
 from conformance.reports.terminal import IN_FULL, STYLES, Detail

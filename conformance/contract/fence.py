@@ -18,6 +18,8 @@ from conformance.contract.remote.errors import (
     TimedOut,
     is_refusal,
 )
+from conformance.findings import text
+from conformance.findings.observation import Raised
 from conformance.findings.violation import Violation
 from conformance.problems.problem import Problem
 from conformance.problems.regimes import Cotangent, d_logsumexp, d_out, inputs
@@ -52,16 +54,12 @@ class Crash(Exception):
     def __init__(self, error: BaseException, phase: str) -> None:
         self.error = error
         self.phase = phase
-        super().__init__(f"{phase} raised {describe_error(error)}")
+        super().__init__(f"{phase} raised {text.observation_text(raised_by(error))}")
 
     @property
     def signature(self) -> str:
-        """Error type and the place it came from: equal for crashes with one cause."""
-        if isinstance(self.error, Elsewhere):
-            return self.error.signature
-        frames = traceback.extract_tb(self.error.__traceback__)
-        place = f" in {frames[-1].name}" if frames else ""
-        return f"{type(self.error).__name__}{place}"
+        """Equal for crashes with one cause."""
+        return raised_by(self.error).cause
 
     @property
     def trace(self) -> str:
@@ -69,13 +67,16 @@ class Crash(Exception):
         if isinstance(self.error, Elsewhere):
             return self.error.trace
         frames = traceback.extract_tb(self.error.__traceback__)[-3:]
-        return "".join(traceback.format_list(frames)) + describe_error(self.error)
+        return "".join(traceback.format_list(frames)) + text.observation_text(raised_by(self.error))
 
 
-def describe_error(error: BaseException) -> str:
-    """``Type: first lines of the message``; says so when there is no message."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else f"a bare {type(error).__name__}"
+def raised_by(error: BaseException) -> Raised:
+    """An exception of an implementation, or the end of its process."""
+    name, message = type(error).__name__, " ".join(str(error).split())[:300]
+    if isinstance(error, Elsewhere):
+        return Raised(name, message, error.function, error.ended)
+    frames = traceback.extract_tb(error.__traceback__)
+    return Raised(name, message, frames[-1].name if frames else "")
 
 
 @contextmanager

@@ -84,6 +84,11 @@ class Domain(ABC):
           every_variant: repeat problems in every layout and with every option, instead of the first that fits.
         """
 
+    @property
+    def backward(self) -> bool:
+        """Whether the checks look at gradients."""
+        return self.group.endswith("backward")
+
     def multiples(self, description: Description) -> tuple[int, int]:
         """The multiples (q, kv) that block sizes must have."""
         return description.kernel_block_multiples

@@ -23,6 +23,7 @@ from conformance.drawing.signatures import SIGNATURES, VARYING, Signature, unit
 from conformance.drawing.strategies import differs
 from conformance.problems.features import COMPUTED
 from conformance.problems.problem import Problem
+from conformance.problems.regimes import overflows_backward
 from reference.masks import Expr
 
 #: Regimes for implementations of any arithmetic: every logit is moderate.
@@ -69,7 +70,8 @@ class NumericDomain(Domain):
             extreme = any(abs(sink) > EXTREME for sink in problem.sinks)
             if extreme != self.extreme_sinks:
                 return False
-        return super().contains(problem)
+        overflows = self.backward and overflows_backward(problem)
+        return not overflows and super().contains(problem)
 
     def pool(self, description: Description) -> list[Signature]:
         """The signatures of the domain that an implementation can be given."""

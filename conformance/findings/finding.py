@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from conformance.findings import text
 from conformance.findings.budget_use import Histogram
 from conformance.findings.coverage import Coverage
+from conformance.findings.expectation import Expectation, expectation_from_json
+from conformance.findings.observation import Observation, Raised, observation_from_json
 from conformance.findings.pictures import BlockMap, Region
+from conformance.findings.place import Place
+from conformance.findings.values import as_json
 from conformance.problems.problem import Problem
 
 Status = Literal["conforms", "violates", "known deviation", "n/a", "error"]
@@ -24,9 +29,8 @@ class Finding:
       check: name of the check.
       kind: ``value`` (wrong result), ``crash`` (it raised), ``quality`` (a figure, never a failure).
       problem: what was tried.
-      where: place of the difference.
-      expected, actual: what the clause asks for and what was found.
-      signature: what crashes of one cause have in common ("" otherwise).
+      place: where the difference is.
+      expectation, observation: what the clause asks for and what was found.
       detail: traceback or figures.
       vector: name of the fixed problem ("" if found by search).
       deviation: id of the known deviation that covers it ("" if none).
@@ -39,16 +43,57 @@ class Finding:
     check: str
     kind: Kind
     problem: Problem
-    where: str
-    expected: str
-    actual: str
-    signature: str = ""
+    place: Place
+    expectation: Expectation
+    observation: Observation
     detail: str = ""
     vector: str = ""
     deviation: str = ""
     ratio: float = 1.0
     blocks: BlockMap | None = None
     region: Region | None = None
+
+    @property
+    def where(self) -> str:
+        """The place as text."""
+        return text.place_text(self.place)
+
+    @property
+    def expected(self) -> str:
+        """The expectation as text."""
+        return text.expectation_text(self.expectation)
+
+    @property
+    def actual(self) -> str:
+        """The observation as text."""
+        return text.observation_text(self.observation)
+
+    @property
+    def signature(self) -> str:
+        """What crashes of one cause have in common; "" if this is none."""
+        crashed = self.kind == "crash" and isinstance(self.observation, Raised)
+        return self.observation.cause if crashed else ""  # type: ignore[union-attr]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, and what people read of it as text."""
+        records = {name: as_json(getattr(self, name)) for name in _RECORDS}
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        return {**vars(self), "problem": self.problem.to_json(), **records, **texts}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Finding:
+        """Inverse of `to_json`; the texts are not read.
+
+        Raises:
+          KeyError, TypeError: missing or unknown fields.
+          ValueError: the problem is invalid.
+        """
+        fields = {name: value for name, value in data.items() if name not in _TEXTS}
+        fields["problem"] = Problem.from_json(fields["problem"])
+        fields["place"] = Place.from_json(fields["place"])
+        fields["expectation"] = expectation_from_json(fields["expectation"])
+        fields["observation"] = observation_from_json(fields["observation"])
+        return Finding(**fields)
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -68,19 +113,10 @@ class Finding:
         q, kv = self.problem.grid()
         return f"{q}×{kv} blocks of {self.problem.blocks.q}×{self.problem.blocks.kv}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**vars(self), "problem": self.problem.to_json()}
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Finding:
-        """Inverse of `to_json`.
-
-        Raises:
-          KeyError, TypeError: fields are missing, or unknown.
-          ValueError: the problem is invalid.
-        """
-        return Finding(**{**data, "problem": Problem.from_json(data["problem"])})
+_RECORDS = ("place", "expectation", "observation")
+#: What `Finding.to_json` says in words beside the data.
+_TEXTS = ("where", "expected", "actual", "signature")
 
 
 @dataclass

@@ -10,6 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance.contract.forms import form_of
+from conformance.findings.expectation import OfForm
+from conformance.findings.place import Place
 from conformance.findings.violation import Violation
 from conformance.fuzz_mask.arguments.source import Arguments, Source
 from conformance.fuzz_mask.class_subject import ClassSubject
@@ -67,7 +70,7 @@ class Case:
           Violation: the mask has no such shape.
         """
         found = self.subject.call("shape", lambda: self.mask.shape)
-        wanted = "a tuple (q_len, kv_len) of two positive whole numbers"
+        wanted = OfForm(("a tuple (q_len, kv_len) of two positive whole numbers",))
         if not isinstance(found, tuple) or len(found) != 2:
             raise Violation("shape", wanted, repr(found))
         for length in found:
@@ -92,10 +95,10 @@ class Case:
         where = f"mask[0:{q_len}, 0:{kv_len}]"
         found = self.read_all()
         if not hasattr(found, "dtype") or not hasattr(found, "shape"):
-            raise Violation(where, "an array of booleans", f"{type(found).__name__} {found!r:.60}")
+            raise Violation(where, OfForm(("an array of booleans",)), form_of(found))
         array = np.asarray(found)
         if array.shape != self.shape:
-            raise Violation(f"shape of {where}", self.shape, array.shape)
+            raise Violation(Place(where, "shape"), self.shape, array.shape)
         # Read once for all checks: what they compare with must not depend on what was read before.
         return self.subject.call(where, lambda: self.expr.whole)
 

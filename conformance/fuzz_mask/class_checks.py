@@ -17,6 +17,9 @@ import numpy as np
 from conformance import checks
 from conformance.checks.registry import CHECKS, expect, expect_array
 from conformance.contract.fence import Crash, advising
+from conformance.contract.forms import form_of
+from conformance.findings.expectation import OfForm, Presence
+from conformance.findings.place import Place
 from conformance.findings.violation import Violation
 from conformance.fuzz_mask.arguments.names import sizes_of_pair
 from conformance.fuzz_mask.case import Case, Judge, NotAsked, Pair
@@ -51,7 +54,9 @@ def check_arrays_of_numpy(case: Case) -> None:
         kind = f"{type(found).__module__}.{type(found).__qualname__}"
         with advising():
             said = f"{kind}, which takes long to read block by block"
-            raise Violation("mask[0:{}, 0:{}]".format(*case.shape), "a NumPy array", said)
+            raise Violation(
+                "mask[0:{}, 0:{}]".format(*case.shape), OfForm(("a NumPy array",)), said
+            )
 
 
 def check_positions(case: Case) -> None:
@@ -62,11 +67,11 @@ def check_positions(case: Case) -> None:
         if given is None and name == "kv_sequence":
             continue
         if given is None:
-            raise Violation(name, "positions of the rows, beside the mask function", "none")
+            raise Violation(name, Presence(True), Presence(False))
         found = np.asarray(given)
         if found.shape != (length,) or found.dtype != np.int32:
-            wanted = f"int32 array of shape ({length},)"
-            raise Violation(name, wanted, f"{found.dtype} array of shape {found.shape}")
+            wanted = OfForm((f"int32 array of shape ({length},)",))
+            raise Violation(name, wanted, form_of(found))
 
 
 def check_function_agrees(case: Case) -> None:
@@ -74,8 +79,8 @@ def check_function_agrees(case: Case) -> None:
     _ = case.function
     q, kv = case.positions
     found = case.subject.prepare(case.problem).mask_at(0, q[:, None], kv[None, :])
-    where = "mask_function at the positions of the mask"
-    expect_array(where, case.whole, np.broadcast_to(found, case.shape))
+    place = Place("mask_function at the positions of the mask")
+    expect_array(place, case.whole, np.broadcast_to(found, case.shape))
 
 
 def check_rows_that_are_moved(case: Case) -> None:
@@ -90,7 +95,7 @@ def check_rows_that_are_moved(case: Case) -> None:
         pairs = moved.q_sequence[:, None], kv[None, :]
         expected = case.subject.call(where, partial(moved.mask_function, *pairs))
         expected = np.broadcast_to(np.asarray(expected), case.shape)
-        judge_moved(case, partial(expect_array, where, expected, found))
+        judge_moved(case, partial(expect_array, Place(where), expected, found))
 
 
 def judge_moved(case: Case, judge: Callable[[], None]) -> None:
@@ -256,7 +261,7 @@ def judge_of_oracle(oracle: Any, name: str) -> Judge:
             raise OracleError(error, case.expr.text) from error
         if declared.dtype != np.bool_:
             raise OracleError(TypeError(f"it returned {declared.dtype}, not bool"), case.expr.text)
-        expect_array(f"mask against {name}", np.array(declared), case.whole)
+        expect_array(Place(f"mask against {name}"), np.array(declared), case.whole)
 
     return Judge("", check_declared_meaning, PLAIN, DECLARED_MEANING)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from conformance.contract.fence import Crash, Fence, Subject
 from conformance.contract.protocol import Description
 from conformance.contract.remote.errors import Refused
+from conformance.findings.expectation import OfForm
 from conformance.findings.violation import Violation
 from conformance.problems.problem import Problem
 from conformance.problems.user_mask import UserMask
@@ -81,7 +82,7 @@ class PreparedClass:
         if found is None:
             not_offered("block_bounds")
         if not isinstance(found, tuple) or len(found) != 2:
-            wanted = "a pair of arrays (any, all), or None"
+            wanted = OfForm(("a pair of arrays (any, all)", "None"))
             raise Violation("block_bounds", wanted, repr(found)[:80])
         return tuple(map(np.asarray, found))
 
@@ -93,10 +94,12 @@ class PreparedClass:
         if found is None:
             not_offered("kv_intervals")
         if not hasattr(found, "lo") or not hasattr(found, "hi"):
-            raise Violation("kv_intervals", "Intervals(lo, hi), or None", repr(found)[:80])
+            raise Violation("kv_intervals", OfForm(("Intervals(lo, hi)", "None")), repr(found)[:80])
         lo, hi = np.asarray(found.lo), np.asarray(found.hi)
         if lo.shape[1:] != q_ids.shape or hi.shape != lo.shape:
-            wanted = f"two arrays of shape (intervals, {', '.join(map(str, q_ids.shape))})"
+            wanted = OfForm(
+                (f"two arrays of shape (intervals, {', '.join(map(str, q_ids.shape))})",)
+            )
             raise Violation("kv_intervals", wanted, f"{lo.shape} and {hi.shape}")
         return lo, hi
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.contract.fence import Crash
-from conformance.findings.text import block_map, problem_facts
+from conformance.findings.printed import block_map, problem_facts
 from conformance.findings.violation import Violation
 from conformance.fuzz_mask.arguments.source import Raised, Source
 from conformance.fuzz_mask.case import Case, Pair

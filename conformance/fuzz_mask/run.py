@@ -28,7 +28,7 @@ from conformance.fuzz_mask.class_subject import ClassSubject
 from conformance.fuzz_mask.compiled import Elsewhere, judges_of
 from conformance.fuzz_mask.errors import own_trace
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
-from conformance.fuzz_mask.hunt import hunt
+from conformance.fuzz_mask.hunt import Hunt
 from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
 from conformance.search import known_deviations as expectation
@@ -229,21 +229,14 @@ class Fuzzing:
     ) -> None:
         if examples < 1 or not wanted:
             return
-        done = hunt(
-            drawn,
-            judges,
-            wanted,
-            examples=examples,
-            shrinks=shrinks,
-            seed=self.run.seed,
-            tiny=tiny,
-            module=self.source.module,
-        )
+        seed, module = self.run.seed, self.source.module
+        done = Hunt(judges, wanted, examples=examples, seed=seed, module=module)
+        done.run(drawn, tiny, shrinks)
         stage.cases += done.cases
         for name in done.judged:
             if judges[name].clause:
                 stage.clauses.setdefault(judges[name].clause, "conforms")
-        for found in done.found:
+        for found, _ in done.smallest.values():
             self.run.faults.append(fault_of(found, self.source, self.run.command))
             if found.kind != "advice" and found.judge.clause:
                 stage.clauses[found.judge.clause] = "violates"

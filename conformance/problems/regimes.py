@@ -18,8 +18,15 @@ from numpy.typing import NDArray
 
 from conformance.problems.arrays import Inputs
 from conformance.problems.problem import Problem
+from conformance.problems.ranges import (
+    backward_sizes,
+    forward_sizes,
+    overflowing,
+    underflowing,
+)
 from reference.arithmetic import to_bfloat16
 from reference.attention import visible_pairs
+from reference.error_budget import FLOAT32, ArithmeticProfile
 from reference.masks import Bool
 from spec import clause
 
@@ -30,6 +37,11 @@ Float64 = NDArray[np.float64]
 #: ``quiet`` is 0 in rows that see nothing, ``loud`` is large there, ``zero`` is 0 everywhere, ``early`` is 0 but in the
 #: first quarter of the rows (one device of a ring), and ``combined`` is ``2 first - second``, exactly.
 Cotangent = Literal["quiet", "loud", "zero", "early", "first", "second", "combined"]
+
+#: What ``loud`` multiplies cotangents by.
+LOUD = 2.0**20
+#: The largest magnitude of `bell`, in rows that ``loud`` multiplies.
+LARGEST_COTANGENT = 4 * LOUD
 
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -333,7 +345,7 @@ def inputs(problem: Problem) -> Inputs:
     """The arrays of a problem. They must not be changed.
 
     Raises:
-      ValueError: the regime is unknown.
+      ValueError: the regime is unknown, or its numbers are none that every float32 arithmetic can work with.
     """
     if problem.regime not in REGIMES:
         raise ValueError(f"regime {problem.regime!r} is unknown, expected one of {sorted(REGIMES)}")
@@ -352,9 +364,26 @@ def inputs(problem: Problem) -> Inputs:
         None if segments is None else (expanded(segments[0]), expanded(segments[1])),
         None if problem.sinks is None else np.array(problem.sinks, dtype=np.float32),
     )
+    if underflowing(q, k) or underflowing(v):
+        raise ValueError(f"regime {problem.regime!r} has products that may be flushed to 0")
+    too_large = overflowing(forward_sizes(made, FLOAT32, problem.soft_cap))
+    if too_large is not None:
+        raise ValueError(f"regime {problem.regime!r} can overflow float32: {too_large}")
     for array in (q, k, v):
         array.flags.writeable = False
     return made
+
+
+def overflows(problem: Problem, forward: ArithmeticProfile) -> bool:
+    """Whether a right forward pass of the given arithmetic may overflow, in some order of summation."""
+    sizes = forward_sizes(inputs(problem), forward, problem.soft_cap)
+    return overflowing(sizes) is not None
+
+
+def overflows_backward(problem: Problem, backward: ArithmeticProfile = FLOAT32) -> bool:
+    """Whether a right backward pass of the given arithmetic may overflow, for some kind of cotangent."""
+    sizes = backward_sizes(inputs(problem), LARGEST_COTANGENT, backward, problem.soft_cap)
+    return overflowing(sizes) is not None
 
 
 @lru_cache(maxsize=64)
@@ -395,7 +424,7 @@ def d_out(problem: Problem, kind: Cotangent = "quiet") -> Float32:
         made = bell(problem.seed, "d_out", shape)
     unseeing = ~seeing_rows(problem)
     if kind == "loud":
-        made[unseeing] *= 2.0**20
+        made[unseeing] *= LOUD
     else:
         made[unseeing] = 0.0
     if kind == "zero":

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from conformance.findings.finding import Outcome
-from conformance.findings.text import outcome_text
+from conformance.findings.printed import outcome_text
 from conformance.runs.report import Run
 
 

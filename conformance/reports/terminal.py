@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.findings.finding import Finding
-from conformance.findings.text import finding_text
+from conformance.findings.printed import finding_text
 from conformance.reports.causes import Group, clause_ranges, grouped
 from conformance.reports.summary import (
     MEANINGS,

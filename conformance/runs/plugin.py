@@ -25,7 +25,7 @@ from conformance.contract.protocol import Adapter, AdapterError, Description
 from conformance.contract.remote.where import Where, add_options
 from conformance.contract.suggest import did_you_mean
 from conformance.findings.finding import Outcome
-from conformance.findings.text import outcome_text
+from conformance.findings.printed import outcome_text
 from conformance.runs.journal import read
 from conformance.runs.selection import Part, parse_part
 from conformance.runs.shards import part_of, selected

@@ -54,7 +54,7 @@ SECONDS: dict[Work, tuple[float, float]] = {
 def cost(check: Check, profile: Profile) -> float:
     """About how long a check takes, in seconds; the same on every machine."""
     fixed, each = SECONDS[check.domain.work]
-    return fixed + each * profile.examples_of(check.domain)
+    return fixed + each * profile.examples_by(check.domain.work)
 
 
 def part_of(checks: Sequence[Check], profile: Profile, part: Part) -> list[Check]:

@@ -27,8 +27,8 @@ class Profile:
     shrinks: int
     variants: bool
 
-    def examples_of(self, domain: Domain) -> int:
-        """Problems that a check of a domain draws."""
+    def examples_by(self, work: Work) -> int:
+        """Problems that a check draws, by what it does to them."""
         numbers: dict[Work, int] = {
             "structure": self.examples,
             "kernels": self.heavy_examples,
@@ -36,7 +36,11 @@ class Profile:
             "ring": self.numeric_examples,
             "broad": self.broad_examples,
         }
-        number = numbers[domain.work]
+        return numbers[work]
+
+    def examples_of(self, domain: Domain) -> int:
+        """Problems that a check of a domain draws."""
+        number = self.examples_by(domain.work)
         return number // 2 if domain.costly and not self.variants else number
 
     def shrinks_of(self, domain: Domain) -> int:

@@ -6,20 +6,20 @@ One file per implementation, ``expectations/<name>.toml``, with entries like::
     id = "empty-shard"
     clauses = ["CONV-2", "LABEL-1"]      # or ["*"]
     kind = "crash"                       # crash or value
-    signature = "AssertionError"         # a part of the crash signature (crash only)
-    where = "unwritten"                  # a part of the place of the difference (value only)
+    place = { quantity = "output" }      # fields of the place, see `conformance.findings.place`
+    expectation = { kind = "within" }    # fields of what the clause asks for, see `conformance.findings.expectation`
+    observation = { kind = "raised", type = "AssertionError" }     # and of what was found
     when = ["static", "empty_q_shard"]   # predicates that all hold (conformance/problems/predicates.py)
     versions = ["0.4.31", "0.12.0.1"]    # first and last version that was seen to have it
     vector = "empty-first-q-shard"       # a fixed problem that shows it
     proof = "check_every_mask_compiles"  # the check that shows it on that problem
+    avoid = { use_base2_exp = false }    # options with which it does not show
     reason = "…"
 
-Two fields keep a deviation from hiding more than itself::
+``place``, ``expectation`` and ``observation`` keep a deviation from hiding more than itself: every field that is given
+must have exactly this value, or one of a list of values. They are compared as data; no text is searched.
 
-    actual = "nan"                       # a part of what was found there (value only)
-    avoid = { use_base2_exp = false }    # options with which it does not show
-
-Where it shows in a check, further problems that it would hide are tried with the options that avoid it.
+Where a deviation shows that options avoid, further problems that it would hide are tried with these options.
 
 A deviation is reported in its own column, never as a pass. If its vector no longer fails it is stale.
 """
@@ -28,13 +28,19 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from conformance.contract.protocol import Description
+from conformance.findings.expectation import BY_KIND as EXPECTATIONS
+from conformance.findings.expectation import Expectation
 from conformance.findings.finding import Finding
+from conformance.findings.observation import BY_KIND as OBSERVATIONS
+from conformance.findings.observation import Observation
+from conformance.findings.place import Place
+from conformance.findings.values import Plain, as_tuples
 from conformance.packages import ROOT
 from conformance.problems.json_fields import Reader, pair_of, read_object, string, tuple_of
 from conformance.problems.predicates import PREDICATES
@@ -44,6 +50,10 @@ from spec import all_clauses
 
 class ExpectationError(ValueError):
     """An expectation file is malformed; the message names file, entry and field."""
+
+
+#: Fields of a record, and the values that each may have.
+type Pattern = Mapping[str, tuple[Plain, ...]]
 
 
 @dataclass(frozen=True)
@@ -58,9 +68,9 @@ class Deviation:
     reason: str
     vector: str = ""
     proof: str = ""
-    signature: str = ""
-    where: str = ""
-    actual: str = ""
+    place: Pattern = field(default_factory=dict)
+    expectation: Pattern = field(default_factory=dict)
+    observation: Pattern = field(default_factory=dict)
     avoid: tuple[tuple[str, Any], ...] = ()
 
     def covers_clause(self, clause_id: str) -> bool:
@@ -72,9 +82,9 @@ class Deviation:
         return (
             self.covers_clause(finding.clause)
             and finding.kind == self.kind
-            and self.signature in finding.signature
-            and self.where in finding.where
-            and self.actual in finding.actual
+            and fits(self.place, finding.place)
+            and fits(self.expectation, finding.expectation)
+            and fits(self.observation, finding.observation)
             and self.may_show(problem)
         )
 
@@ -88,6 +98,14 @@ class Deviation:
         """The problem with the options with which the deviation does not show."""
         options = dict(problem.options) | dict(self.avoid)
         return problem.but(options=tuple(sorted(options.items())))
+
+
+def fits(pattern: Pattern, record: Place | Expectation | Observation) -> bool:
+    """Whether a record has every field of a pattern, with one of its values."""
+    return all(
+        hasattr(record, name) and getattr(record, name) in values
+        for name, values in pattern.items()
+    )
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -140,13 +158,42 @@ _REQUIRED: dict[str, Reader] = {
     "versions": pair_of(string),
     "reason": string,
 }
-_TEXTS = ("vector", "proof", "signature", "where", "actual")
-_READERS = _REQUIRED | dict.fromkeys(_TEXTS, string) | {"avoid": options_of}
+
+
+def _pattern_of(records: Iterable[type]) -> Reader:
+    """A reader of patterns for records of these classes."""
+
+    def read(value: object, where: str) -> Pattern:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must be a table of fields, got {value!r}")
+        kinds = value.get("kind")
+        named = [cls for cls in records if kinds is None or getattr(cls, "kind", None) == kinds]
+        if not named:
+            raise ValueError(f"{where} has the unknown kind {kinds!r}")
+        known = {field.name for cls in named for field in fields(cls)}
+        if value.keys() - known:
+            raise ValueError(f"{where} has unknown fields {sorted(value.keys() - known)}")
+        return {
+            name: as_tuples(choice) if isinstance(choice, list) else (choice,)
+            for name, choice in value.items()
+        }
+
+    return read
+
+
+_OPTIONAL: dict[str, Reader] = {
+    "vector": string,
+    "proof": string,
+    "place": _pattern_of([Place]),
+    "expectation": _pattern_of(EXPECTATIONS.values()),
+    "observation": _pattern_of(OBSERVATIONS.values()),
+    "avoid": options_of,
+}
 
 
 def _entry(entry: object, where: str) -> Deviation:
     try:
-        item = Deviation(**read_object(entry, "entry", _READERS, _REQUIRED))
+        item = Deviation(**read_object(entry, "entry", _REQUIRED | _OPTIONAL, _REQUIRED))
     except ValueError as error:
         raise ExpectationError(f"{where}: {error}") from None
     unknown = {*item.clauses} - {"*"} - all_clauses().keys()
@@ -160,9 +207,6 @@ def _entry(entry: object, where: str) -> Deviation:
         raise ExpectationError(f"{where}: kind must be 'crash' or 'value', got {item.kind!r}")
     if bool(item.vector) != bool(item.proof):
         raise ExpectationError(f"{where}: vector and proof go together")
-    for field, kind in (("signature", "crash"), ("where", "value"), ("actual", "value")):
-        if getattr(item, field) and item.kind != kind:
-            raise ExpectationError(f"{where}: {field} belongs to deviations of kind {kind!r}")
     return item
 
 

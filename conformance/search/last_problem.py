@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 from conformance.checks.registry import CHECKS
+from conformance.findings.expectation import NoError
 from conformance.findings.finding import Finding, Outcome
+from conformance.findings.observation import Raised
+from conformance.findings.place import Place
 from conformance.problems.problem import Problem
 
 ADVICE = "with --isolate the search survives that, and goes on to the smallest problem"
@@ -38,10 +41,13 @@ class Trail:
             check,
             "crash",
             Problem.from_json(data["problem"]),
-            "the process of the suite",
-            "no error on a valid problem",
-            f"the implementation ended the process; {ADVICE}",
-            signature="the process ended",
+            Place("the process of the suite"),
+            NoError(),
+            Raised(
+                "SystemExit",
+                f"the implementation ended the process; {ADVICE}",
+                ended="the process ended",
+            ),
             vector=data["vector"],
         )
         return Outcome(clause.id, check, clause.chapter, "violates", examples=1, findings=[finding])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from conformance import checks
 from conformance.checks.registry import CHECKS
 from conformance.contract.fence import Subject
+from conformance.findings.expectation import Equal
 from conformance.findings.finding import Finding
+from conformance.findings.observation import Value
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
 from conformance.problems.regimes import REGIMES
 from conformance.search.search import evaluate
 
-FORMAT = 1
+FORMAT = 2
 
 
 class ReplayError(ValueError):
@@ -53,10 +58,10 @@ def read(path: Path) -> Finding:
         raise ReplayError(f"{path}: cannot be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReplayError(f"{path}: is not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
+    if not isinstance(data, dict) or data.get("format") not in (1, FORMAT):
         raise ReplayError(f"{path}: is not a replay file of format {FORMAT}")
     try:
-        finding = Finding.from_json(data["finding"])
+        finding = (_of_format_1 if data["format"] == 1 else Finding.from_json)(data["finding"])
     except (KeyError, TypeError) as error:
         raise ReplayError(f"{path}: is incomplete: {error}") from None
     except ValueError as error:
@@ -67,6 +72,18 @@ def read(path: Path) -> Finding:
     if finding.problem.regime not in REGIMES:
         raise ReplayError(f"{path}: unknown regime {finding.problem.regime!r}")
     return finding
+
+
+def _of_format_1(data: Mapping[str, Any]) -> Finding:
+    """The finding of an older file, which has the difference in words only: enough to run the problem again."""
+    fields = {name: data[name] for name in ("clause", "check", "kind", "vector")}
+    return Finding(
+        **fields,
+        problem=Problem.from_json(data["problem"]),
+        place=Place(data["where"]),
+        expectation=Equal(data["expected"]),
+        observation=Value(data["actual"]),
+    )
 
 
 def not_applicable(finding: Finding, subject: Subject) -> str:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import time
 import unittest
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 
-from conformance.checks.given_maximum import may_be_far
+from conformance.checks.given_maximum import beyond_float32, may_be_far
 from conformance.checks.registry import Check, Measure, Violation
-from conformance.contract.fence import HANG, Crash, Subject
+from conformance.contract.fence import HANG, Crash, Subject, raised_by
 from conformance.contract.memory_maps import ROOM
 from conformance.contract.remote.errors import NotTried, Refused
 from conformance.drawing import constants
 from conformance.findings import budget_use as ratios
-from conformance.findings import coverage
+from conformance.findings import coverage, text
+from conformance.findings.expectation import Equal, NoError
 from conformance.findings.finding import Finding, Kind, Outcome, Status
+from conformance.findings.observation import Value
 from conformance.findings.pictures import block_map
+from conformance.findings.place import Place
 from conformance.problems.problem import Problem
 from conformance.search import database
 from conformance.search.database import Shelf
@@ -38,8 +44,8 @@ KEPT = 20
 LOSSES = 2 * HANG
 
 
-class _Found(Exception):
-    """Tells Hypothesis that a problem fails."""
+class Hit(Exception):
+    """Tells Hypothesis that a problem is one that is looked for."""
 
 
 def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "") -> Finding | None:
@@ -49,41 +55,39 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
       What is wrong (or a quality figure), None if nothing is.
     """
 
-    def finding(kind: Kind, where: str, expected: str, actual: str, **more: Any) -> Finding:
-        return Finding(
-            check.clause_id,
-            check.name,
-            kind,
-            problem,
-            where,
-            expected,
-            actual,
-            vector=vector,
-            **more,
-        )
-
+    about = partial(Finding, check.clause_id, check.name, problem=problem, vector=vector)
     try:
-        if may_be_far(subject, problem):
+        if check.domain.regimes and (
+            may_be_far(subject, problem)
+            or beyond_float32(subject, problem, backward=check.domain.backward)
+        ):
             return None
         measure = check.function(subject, problem)
     except Violation as wrong:
-        differing = wrong.differing
-        detail = f"{differing[0]} of {differing[1]} places differ" if differing else ""
-        more = {"detail": detail, "region": wrong.region}
-        return finding("value", wrong.where, wrong.expected, wrong.actual, **more)
+        return about(
+            kind="value",
+            place=wrong.place,
+            expectation=wrong.expectation,
+            observation=wrong.observation,
+            detail=text.count_text(*wrong.differing) if wrong.differing else "",
+            region=wrong.region,
+        )
     except Crash as crash:
-        return finding(
-            "crash",
-            crash.phase,
-            "no error on a valid problem",
-            str(crash),
-            signature=crash.signature,
+        return about(
+            kind="crash",
+            place=Place(crash.phase, "call"),
+            expectation=NoError(),
+            observation=raised_by(crash.error),
             detail=crash.trace,
         )
     if isinstance(measure, Measure) and measure.ratio > 1:
-        times = f" ({measure.ratio:.2f} times the minimum)" if measure.best else ""
-        found = finding("quality", measure.what, f"{measure.best:g}", f"{measure.value:g}{times}")
-        return replace(found, ratio=measure.ratio)
+        return about(
+            kind="quality",
+            place=measure.place,
+            expectation=Equal(measure.best),
+            observation=Value(measure.value, times=measure.ratio if measure.best else None),
+            ratio=measure.ratio,
+        )
     return None
 
 
@@ -186,21 +190,11 @@ class Search:
             if found is not None and found.kind == kind and not found.deviation:
                 if not failing:
                     failing, self.left = True, self.shrinks
-                raise _Found
+                raise Hit
 
-        wrapped = hypothesis.given(self.check.domain.strategy(self.subject.description))(test)
-        # In this order: a seed takes the database away.
+        drawn = self.check.domain.strategy(self.subject.description)
         kept = None if self.kept is None else Shelf(self.kept, f"{kind}/".encode())
-        run = hypothesis_settings(self.examples, kept)(hypothesis.seed(seed)(wrapped))
-        try:
-            with constants.only_of():
-                run()
-        except _Found:
-            pass
-        except hypothesis.errors.Unsatisfiable:
-            pass  # the domain is empty for this implementation
-        except unittest.SkipTest:
-            pass  # nothing is drawn, and nothing was kept
+        draw_until_hit(drawn, test, examples=self.examples, seed=seed, kept=kept)
 
     def findings(self) -> list[Finding]:
         """The smallest finding of every kind, cause and deviation; the worst quality figure."""
@@ -219,6 +213,39 @@ def _order(found: Finding) -> tuple[Any, ...]:
     if found.kind == "quality":
         return (-found.ratio, found.size)
     return (0.0, found.size)
+
+
+def draw_until_hit[T](
+    strategy: st.SearchStrategy[T],
+    test: Callable[[T], None],
+    *,
+    examples: int,
+    seed: int,
+    kept: ExampleDatabase | None = None,
+    modules: Iterable[ModuleType] = (),
+) -> None:
+    """Draws problems for a test until it raises `Hit`, and goes on with smaller ones.
+
+    Args:
+      strategy: what to draw.
+      test: raises `Hit` for what is looked for.
+      examples: how many are drawn; 0 tries what was kept only.
+      seed: the same seed draws the same problems.
+      kept: what was found before.
+      modules: numbers in their sources are drawn more often than others.
+    """
+    wrapped = hypothesis.given(strategy)(test)
+    # In this order: a seed takes the database away.
+    run = hypothesis_settings(examples, kept)(hypothesis.seed(seed)(wrapped))
+    try:
+        with constants.only_of(*modules):
+            run()
+    except Hit:
+        pass
+    except hypothesis.errors.Unsatisfiable:
+        pass  # nothing can be drawn
+    except unittest.SkipTest:
+        pass  # nothing is drawn, and nothing was kept
 
 
 def hypothesis_settings(examples: int, kept: ExampleDatabase | None = None) -> hypothesis.settings:
@@ -276,7 +303,7 @@ def run_check(
     outcome.findings = search.findings()
     outcome.stale = stale_deviations(check, search, deviations)
     outcome.status = _status(outcome)
-    outcome.refused = dict(Counter(text[:200] for text in search.refused.values()))
+    outcome.refused = dict(Counter(reason[:200] for reason in search.refused.values()))
     if not search.seen:
         outcome.status, outcome.reason = "n/a", "no problem that the implementation can be given"
         if outcome.refused:

@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.checks.registry import CHECKS
 from conformance.findings.finding import Finding
 from conformance.findings.pictures import block_map
-from conformance.findings.text import problem_facts
+from conformance.findings.printed import problem_facts
 from conformance.problems.problem import Problem
 from conformance.reports.html.blocks import block_pictures, mask_pictures
 from conformance.search import known_deviations as expectation

@@ -19,6 +19,7 @@ from conformance.contract.remote.where import Where
 from conformance.contract.smoke import ready
 from conformance.drawing.numeric_vectors import VECTORS as NUMERIC
 from conformance.findings.finding import Finding
+from conformance.findings.observation import Raised
 from conformance.problems.problem import Problem
 from conformance.search import known_deviations as expectation
 from conformance.search import replay
@@ -109,9 +110,11 @@ def record(impl: str, only: Sequence[str] = ()) -> list[str]:
 
 def portable(found: Finding) -> Finding:
     """A finding that names no folder of the machine on which it was made."""
-    actual = re.sub(r"/\S*/([\w.]+\.py)", r"\1", found.actual)
+    seen = found.observation
+    if isinstance(seen, Raised):
+        seen = replace(seen, message=re.sub(r"/\S*/([\w.]+\.py)", r"\1", seen.message))
     detail = "" if found.kind == "crash" else found.detail  # that of a crash is a traceback
-    return replace(found, actual=actual, detail=detail, region=None)
+    return replace(found, observation=seen, detail=detail, region=None)
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from conformance.adapters.pallas_impl.numerics import (
     stored_in_runs,
 )
 from conformance.adapters.shared.arrays import STACK
-from conformance.checks.budgets import forward_matches, gradients_match
+from conformance.checks.comparison import forward_matches, gradients_match
 from conformance.contract.fence import Subject
 from conformance.drawing.signatures import signature
 from conformance.problem import BlockSizes, Problem

@@ -11,8 +11,17 @@ import pytest
 from conformance.adapter import Forward, Inputs
 from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
 from conformance.checks import budgets as lib
+from conformance.checks.comparison import (
+    compare,
+    element,
+    forward_matches,
+    gradients_match,
+    same_bits,
+)
 from conformance.checks.registry import Violation
 from conformance.contract.fence import Subject
+from conformance.findings.observation import AsIf, Value
+from conformance.findings.text import place_text
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.regimes import inputs
 from reference.attention import attend
@@ -54,13 +63,18 @@ def subject(**wrong: Any) -> Subject:
 
 def message(problem: Problem, **wrong: Any) -> Violation:
     with pytest.raises(Violation) as found:
-        lib.forward_matches(subject(**wrong), problem)
+        forward_matches(subject(**wrong), problem)
     return found.value
 
 
+def explained(wrong: Violation) -> AsIf | None:
+    assert isinstance(wrong.observation, Value)
+    return wrong.observation.as_if
+
+
 def test_the_reference_matches() -> None:
-    lib.forward_matches(subject(), PROBLEM, residuals=True)
-    lib.gradients_match(subject(), PROBLEM)
+    forward_matches(subject(), PROBLEM, residuals=True)
+    gradients_match(subject(), PROBLEM)
 
 
 def test_non_finite_comes_first_in_both_directions() -> None:
@@ -74,7 +88,7 @@ def test_non_finite_comes_first_in_both_directions() -> None:
     assert wrong.differing == (2, 2 * 16 * 64)
     exact = np.full((2, 16), -np.inf)
     with pytest.raises(Violation, match="expected -inf within 0, got 0"):
-        lib.compare("logsumexp", np.zeros((2, 16)), exact, np.zeros((2, 16)), PROBLEM)
+        compare("logsumexp", np.zeros((2, 16)), exact, np.zeros((2, 16)), PROBLEM)
 
 
 def test_the_largest_excess_is_named() -> None:
@@ -89,16 +103,16 @@ def test_the_largest_excess_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("change", "as_if"),
     [
-        ((slice(None), slice(8, 16), False), "as if the row lacked kv block 1"),
-        ((slice(None), slice(13, 14), False), "as if the row lacked key 13"),
+        ((slice(None), slice(8, 16), False), AsIf("lacked", "kv block", 1)),
+        ((slice(None), slice(13, 14), False), AsIf("lacked", "key", 13)),
     ],
 )
-def test_missing_keys_are_named(change: tuple[slice, slice, bool], text: str) -> None:
+def test_missing_keys_are_named(change: tuple[slice, slice, bool], as_if: AsIf) -> None:
     mask = np.ones((16, 24), dtype=bool)
     mask[change[:2]] = change[2]
-    assert message(PROBLEM.but(regime="flat"), mask=mask).where.endswith(text)
+    assert explained(message(PROBLEM.but(regime="flat"), mask=mask)) == as_if
 
 
 def test_leaked_keys_are_named() -> None:
@@ -107,15 +121,17 @@ def test_leaked_keys_are_named() -> None:
     block, key = shown.copy(), shown.copy()
     block[:, 16:] = True
     key[:, 20] = True
-    assert message(problem, mask=block).where.endswith("as if the row had the hidden kv block 2")
-    assert message(problem, mask=key).where.endswith("as if the row had the hidden key 20")
+    assert explained(message(problem, mask=block)) == AsIf("had the hidden", "kv block", 2)
+    wrong = message(problem, mask=key)
+    assert explained(wrong) == AsIf("had the hidden", "key", 20)
+    assert wrong.actual.endswith("as if the row had the hidden key 20")
 
 
 def test_an_error_that_no_key_explains_is_not_explained() -> None:
     def spoil(output: np.ndarray) -> None:
         output[0, 1] = np.arange(64)
 
-    assert "as if" not in message(PROBLEM, change=spoil).where
+    assert explained(message(PROBLEM, change=spoil)) is None
 
 
 def test_rows_restrict_the_comparison() -> None:
@@ -124,31 +140,31 @@ def test_rows_restrict_the_comparison() -> None:
 
     rows = np.ones((2, 16), dtype=bool)
     rows[:, 3] = False
-    lib.forward_matches(subject(change=spoil), PROBLEM, rows=rows)
+    forward_matches(subject(change=spoil), PROBLEM, rows=rows)
     with pytest.raises(Violation):
-        lib.forward_matches(subject(change=spoil), PROBLEM, rows=~rows)
+        forward_matches(subject(change=spoil), PROBLEM, rows=~rows)
 
 
 def test_another_shape_is_a_violation() -> None:
     exact = np.zeros((2, 16, 64))
     with pytest.raises(Violation, match=r"shape of output: expected \(2, 16, 64\), got \(2, 16\)"):
-        lib.compare("output", np.zeros((2, 16)), exact, exact, PROBLEM)
+        compare("output", np.zeros((2, 16)), exact, exact, PROBLEM)
 
 
 def test_same_bits() -> None:
     a = np.array([[1.0, np.nan], [np.inf, 0.0]])
-    lib.same_bits("logsumexp", a, a.copy(), PROBLEM)
+    same_bits("logsumexp", a, a.copy(), PROBLEM)
     b = a.copy()
     b[1, 1] = 1e-30
     with pytest.raises(Violation, match=r"logsumexp\[head 1, row 1 \(q block 0\)\]"):
-        lib.same_bits("logsumexp", b, a, PROBLEM)
+        same_bits("logsumexp", b, a, PROBLEM)
 
 
 def test_places_of_gradients_count_their_own_blocks() -> None:
     problem = PROBLEM.but(blocks=BlockSizes(8, 8, kv_dkv=24, q_dq=4))
-    assert lib.place("dk", (1, 9, 0), problem) == "dk[kv head 1, key 9 (kv block 0), 0]"
-    assert lib.place("dq", (1, 9, 0), problem) == "dq[head 1, row 9 (q block 2), 0]"
-    assert lib.place("dsinks", (1,), problem) == "dsinks[head 1]"
+    assert place_text(element("dk", (1, 9, 0), problem)) == "dk[kv head 1, key 9 (kv block 0), 0]"
+    assert place_text(element("dq", (1, 9, 0), problem)) == "dq[head 1, row 9 (q block 2), 0]"
+    assert place_text(element("dsinks", (1,), problem)) == "dsinks[head 1]"
 
 
 def test_block_sizes_and_options_share_the_exact_result() -> None:
@@ -177,12 +193,12 @@ def test_parts_combine_within_their_budget_and_no_other_way() -> None:
     exacts = [lib.exact_forward(run, part) for part in parts]
     whole = lib.exact_forward(run, problem)
     output, budget = lib.combined_parts(found, exacts, whole)
-    lib.compare("output", output, whole.output, budget, problem)
+    compare("output", output, whole.output, budget, problem)
     assert budget.max() < 1e-3
     wrong = [replace(part, logsumexp=np.asarray(part.logsumexp) / np.log(2)) for part in found]
     output, _ = lib.combined_parts(wrong, exacts, whole)
     with pytest.raises(Violation):
-        lib.compare("output", output, whole.output, budget, problem)
+        compare("output", output, whole.output, budget, problem)
 
 
 def test_equal_logits_have_the_budget_of_logits_zero() -> None:

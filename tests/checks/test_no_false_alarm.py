@@ -1,28 +1,31 @@
 """Correct implementations pass every numerical check, whatever the seed.
 
-Three variants of the reference compute the same in another way: in blocks of half the size, in another order, with
-powers of two. One test tries the fixed problems, the others what ten seeds draw.
+Variants of the reference compute the same in another way: in blocks of half the size, in another order of blocks, with
+powers of two, with sums in any order. One test tries the fixed problems, the others what seeds draw.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from conformance import checks
-from conformance.adapter import Description, Edit
 from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
 from conformance.checks.registry import CHECKS, Check
 from conformance.contract.fence import Subject
+from conformance.contract.protocol import Description, Edit, Gradients
 from conformance.drawing.mask_domain import MaskDomain
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import Inputs
 from conformance.search.search import PROFILES, Profile, run_check
 from reference.error_budget import ArithmeticProfile
 from reference.mask_info import Direction
-from reference.online import Program, reordered
+from reference.online import OnlineResult, Program, reordered
 from reference.sharding import Shard
+from reference.summation import MIXED, PAIRWISE, SUMMATIONS, Summation, summation_order
 
 checks.load_all()
 NUMERIC = [check for check in CHECKS.values() if check.domain.regimes]
@@ -69,6 +72,21 @@ class PowersOfTwo(PreparedReference):
         return replace(super().profile(), base2=True)
 
 
+def summed(forward: Summation, backward: Summation) -> type[PreparedReference]:
+    """The reference with sums in other orders, whatever BLAS there is."""
+
+    class Summed(PreparedReference):
+        def run(self, inputs: Inputs, edit: Edit | None = None) -> OnlineResult:
+            with summation_order(forward):
+                return super().run(inputs, edit)
+
+        def backward(self, *arguments: Any, **keywords: Any) -> Gradients:
+            with summation_order(backward):
+                return super().backward(*arguments, **keywords)
+
+    return Summed
+
+
 class Variant(ReferenceAdapter):
     def __init__(self, kind: type[PreparedReference]) -> None:
         self.kind = kind
@@ -97,7 +115,7 @@ def alarms(
     ]
 
 
-@pytest.mark.parametrize("kind", [HalfBlocks, Reversed, PowersOfTwo])
+@pytest.mark.parametrize("kind", [HalfBlocks, Reversed, PowersOfTwo, summed(MIXED, PAIRWISE)])
 def test_correct_variants_pass_every_check(kind: type[PreparedReference]) -> None:
     assert alarms(kind, NUMERIC, PROFILES["quick"], 0) == []
 
@@ -110,3 +128,13 @@ def test_correct_variants_pass_what_other_seeds_draw(
     for domain in (MaskDomain, NumericDomain):
         monkeypatch.setattr(domain, "vectors", lambda *arguments: iter(()))
     assert alarms(kind, NUMERIC, DRAWN, seed) == []
+
+
+@pytest.mark.parametrize("number", range(len(SUMMATIONS)), ids=lambda n: SUMMATIONS[n].name)
+def test_no_order_of_summation_raises_an_alarm(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for domain in (MaskDomain, NumericDomain):
+        monkeypatch.setattr(domain, "vectors", lambda *arguments: iter(()))
+    kind = summed(SUMMATIONS[number], SUMMATIONS[number - 1])
+    assert alarms(kind, NUMERIC, replace(DRAWN, broad_examples=2), number) == []

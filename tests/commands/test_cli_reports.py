@@ -107,7 +107,18 @@ def test_many_violations_are_printed_in_full_when_asked_for(said: Run) -> None:
     (outcome,) = [o for o in data["outcomes"] if o["status"] == "violates"]
     finding = outcome["findings"][0]
     outcome["findings"] = [
-        finding | {"kind": "crash", "signature": f"cause {n}", "where": f"place {n}"}
+        finding
+        | {
+            "kind": "crash",
+            "place": finding["place"] | {"quantity": f"place {n}"},
+            "observation": {
+                "kind": "raised",
+                "type": f"Cause{n}",
+                "message": "",
+                "function": "",
+                "ended": "",
+            },
+        }
         for n in range(IN_FULL + 3)
     ]
     Path("r.json").write_text(json.dumps(data))

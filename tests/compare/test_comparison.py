@@ -30,8 +30,11 @@ from conformance.compare.comparison import (
 from conformance.compare.page import compare_page
 from conformance.compare.run import side_of, sides_of
 from conformance.contract.remote.where import Where
+from conformance.findings.expectation import Equal
 from conformance.findings.finding import Finding, Outcome, Status
+from conformance.findings.observation import Raised, Value
 from conformance.findings.pictures import block_map
+from conformance.findings.place import Place
 from conformance.problem import BlockSizes, Problem
 from conformance.runs.report import Run
 from conformance.runs.request import Request
@@ -50,7 +53,8 @@ CLAUSES = ("--clause", "LABEL-3", "--clause", "LABEL-1", "--clause", "SHRINK-1")
 def finding_of(clause: str, size: int = 1, **more: Any) -> Finding:
     problem = Problem(4 * size, 4 * size, (Causal(),), BlockSizes(4, 4))
     return Finding(
-        clause, f"check_{clause}", more.pop("kind", "value"), problem, "place", "1", "2",
+        clause, f"check_{clause}", more.pop("kind", "value"), problem, Place("place"), Equal(1),
+        more.pop("observation", Value(2)),
         blocks=block_map(problem), **more,
     )  # fmt: skip
 
@@ -131,7 +135,7 @@ def test_a_problem_of_another_may_change_a_verdict() -> None:
 
 
 def test_one_cause_in_many_clauses_is_one_difference() -> None:
-    crash: dict[str, Any] = {"kind": "crash", "signature": "ValueError in f"}
+    crash: dict[str, Any] = {"kind": "crash", "observation": Raised("ValueError", "", "f")}
     columns = [
         column_of(
             "a",

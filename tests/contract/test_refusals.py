@@ -16,6 +16,7 @@ from conformance.checks.registry import CHECKS, Violation, reject
 from conformance.contract.fence import Subject
 from conformance.contract.remote.errors import Refused, is_refusal
 from conformance.findings.finding import Outcome
+from conformance.findings.place import Place
 from conformance.problem import Problem
 from conformance.search.effort import PROFILES
 from conformance.search.search import run_check
@@ -104,13 +105,13 @@ def test_bad_input_may_be_refused_for_another_reason() -> None:
         raise NotImplementedError(WORDS)
 
     with pytest.raises(Refused):
-        reject("a length", ("length",), refuse)
+        reject(Place("q", "argument"), ("length",), refuse)
 
     def wrong() -> None:
         raise ValueError("bad")
 
     with pytest.raises(Violation):
-        reject("a length", ("length",), wrong)
+        reject(Place("q", "argument"), ("length",), wrong)
 
 
 def test_a_replay_that_is_refused_says_so(home: Path, said: Run) -> None:

@@ -23,6 +23,7 @@ from conformance.contract.remote.host import ForeignAdapter
 from conformance.contract.remote.process import Limits
 from conformance.contract.remote.where import Where, seconds, size
 from conformance.findings.finding import Outcome
+from conformance.findings.place import Place
 from conformance.findings.violation import Violation
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks
@@ -111,7 +112,7 @@ def test_leaving_is_an_exception_like_others() -> None:
     with pytest.raises(Elsewhere, match="enough") as caught:
         prepared.mask_info("fwd")
     assert type(caught.value).__name__ == "SystemExit"
-    assert caught.value.signature == "SystemExit in change"
+    assert caught.value.function == "change"
     adapter.stop()
 
 
@@ -193,13 +194,13 @@ def test_a_method_that_keeps_hanging_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_crash_is_no_rejection() -> None:
-    died = Died("mask ended the process: SIGSEGV", "SIGSEGV in mask", "")
+    died = Died("mask ended the process: SIGSEGV", "mask", "", ended="SIGSEGV")
 
     def call() -> None:
         raise died
 
     with pytest.raises(Violation, match="an error that names mask"):
-        reject("a wrong mask", ("mask",), call)
+        reject(Place("mask", "argument"), ("mask",), call)
 
 
 def test_a_worker_ends_with_its_adapter() -> None:

@@ -22,6 +22,7 @@ from conformance.commands.run_options import check_clauses
 from conformance.contract.fence import Subject
 from conformance.contract.remote.where import Where
 from conformance.contract.smoke import ready
+from conformance.findings.observation import Raised
 from conformance.mutants import MUTANTS
 from conformance.search import replay
 from conformance.search.known_deviations import version_key
@@ -244,9 +245,10 @@ def test_no_finding_names_a_folder_of_a_machine() -> None:
     for path in findings.FOLDER.iterdir():
         assert not re.search(r"[\"' ](?:/[\w.]+){2}", path.read_text(encoding="utf-8")), path.name
     crash = replace(
-        findings.found("jax", findings.deviations("jax")[0]), actual="raised at /a/b/c.py:3, bad"
+        findings.found("jax", findings.deviations("jax")[0]),
+        observation=Raised("ValueError", "raised at /a/b/c.py:3, bad"),
     )
-    assert record.portable(crash).actual == "raised at c.py:3, bad"
+    assert record.portable(crash).observation == Raised("ValueError", "raised at c.py:3, bad")
 
 
 @functools.cache
@@ -278,7 +280,7 @@ def test_findings_are_still_so(library: str, name: str) -> None:
     assert again is not None
     assert item.covers(again, finding.problem)
     stale = f"run: python -m docs.generate.record {library} {name}"
-    assert (again.where, again.expected) == (finding.where, finding.expected), stale
+    assert (again.place, again.expectation) == (finding.place, finding.expectation), stale
 
 
 # Links.

@@ -15,8 +15,11 @@ from hypothesis import settings
 
 from conformance.commands import cli
 from conformance.commands.run_options import check_clauses
+from conformance.findings.expectation import Written
 from conformance.findings.finding import Finding
-from conformance.findings.text import finding_text
+from conformance.findings.observation import Unwritten
+from conformance.findings.place import Place
+from conformance.findings.printed import finding_text
 from conformance.problem import BlockSizes, Problem
 from reference.masks import Local
 
@@ -189,7 +192,8 @@ def test_the_example_of_a_violation_is_how_violations_look() -> None:
     problem = Problem(256, 128, (Local(0, None),), BlockSizes(128, 128))
     finding = Finding(
         "OUT-3", "check_every_output_block_is_written", "value", problem,
-        "block (0, 1) of o (fwd)", "stored", "unwritten", detail="1 of 2 places differ",
+        Place("blocks of o", direction="fwd").at(0, 1), Written(), Unwritten(),
+        detail="1 of 2 places differ",
     )  # fmt: skip
     shown, replay = example.split("replay:")
     assert shown.split() == finding_text(finding, "tokamax").split()  # lines may break elsewhere

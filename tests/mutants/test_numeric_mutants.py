@@ -81,7 +81,7 @@ def test_a_mistake_is_not_blamed_on_what_it_does_not_touch(name: str) -> None:
 
 def test_a_report_names_the_key_that_leaks() -> None:
     (outcome,) = outcomes("leaks-next-key", "FWD-2")
-    assert "as if the row had the hidden key" in outcome.findings[0].where
+    assert "as if the row had the hidden key" in outcome.findings[0].actual
 
 
 def test_a_report_names_the_unwritten_block() -> None:

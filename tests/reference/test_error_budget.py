@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.adapter import Inputs
+from conformance.problems.ranges import backward_sizes, forward_sizes, overflowing
 from reference.arithmetic import LOG2_E, Arithmetic, Real, to_bfloat16
 from reference.attention import AttentionResult, Float, attend
 from reference.error_budget import (
@@ -33,6 +35,7 @@ from reference.mask_info import Direction
 from reference.masks import Bool, Causal, Dense, Expr, Full, Local, Mask
 from reference.online import OnlineForward, Order, RowState, compile_program, online_forward
 from reference.online_backward import online_gradients
+from reference.summation import BLAS, SUMMATIONS, Summation, summation_order
 
 LENGTH = 32
 ORDERS: tuple[Order, ...] = ("listed", "reversed", "shuffled")
@@ -103,8 +106,20 @@ def random_case(rng: np.random.Generator, bfloat16: bool) -> Case:
     return Case(*arrays, masks, options)
 
 
-def ratios(case: Case, profile: ArithmeticProfile, rng: np.random.Generator) -> dict[str, float]:
-    """Largest error / budget of every quantity, computed blockwise in the profile's arithmetic."""
+def ratios(
+    case: Case,
+    profile: ArithmeticProfile,
+    rng: np.random.Generator,
+    orders: tuple[Summation, Summation] = (BLAS, BLAS),
+) -> dict[str, float]:
+    """Largest error / budget of every quantity, computed blockwise in the profile's arithmetic.
+
+    Args:
+      case: what to compute.
+      profile: the arithmetic.
+      rng: draws block sizes and the order of blocks.
+      orders: of the sums in the forward and in the backward pass.
+    """
     result, made = case.exact()
     sizes = rng.choice([4, 8, 16, 32], size=(3, 2))
     order = ORDERS[rng.integers(3)]
@@ -114,12 +129,14 @@ def ratios(case: Case, profile: ArithmeticProfile, rng: np.random.Generator) -> 
         for (q, k), direction in zip(sizes, DIRECTIONS, strict=True)
     ]
     arrays = (case.q, case.k, case.v)
-    forward = online_forward(programs[0], *arrays, profile=profile, **case.options)
+    with summation_order(orders[0]):
+        forward = online_forward(programs[0], *arrays, profile=profile, **case.options)
     fused = bool(rng.random() < 0.5)
-    backward = online_gradients(
-        programs[1], None if fused else programs[2], *arrays, case.d_out, forward,
-        profile=profile, **case.options,
-    )  # fmt: skip
+    with summation_order(orders[1]):
+        backward = online_gradients(
+            programs[1], None if fused else programs[2], *arrays, case.d_out, forward,
+            profile=profile, **case.options,
+        )  # fmt: skip
     given: dict[str, Any] = {name: case.options.get(name) for name in ("soft_cap", "sinks")}
     blocks = LENGTH // int(sizes[:, 1].min())
     allowed = forward_budget(*arrays, result, profile, rescales=blocks, **given)
@@ -169,18 +186,74 @@ REGIMES: dict[str, Callable[[Case], dict[str, Float]]] = {
 }  # fmt: skip
 
 
+def is_defined_backward(case: Case, profile: ArithmeticProfile) -> bool:
+    """Whether no order of summation can make a gradient overflow."""
+    q, k, v = (array.astype(np.float32) for array in (case.q, case.k, case.v))
+    cotangent, cap = float(np.abs(case.d_out).max()), case.options.get("soft_cap")
+    made = Inputs(q, k, v, sinks=case.options.get("sinks"))
+    assert overflowing(forward_sizes(made, profile, cap)) is None
+    return overflowing(backward_sizes(made, cotangent, profile, cap)) is None
+
+
+def extreme_case(regime: str, seed: int) -> tuple[Case, ArithmeticProfile, np.random.Generator]:
+    usable = [profile for profile in PROFILES if profile.constant_maximum is None]
+    rng = np.random.default_rng(seed)
+    case = random_case(rng, bfloat16=True)
+    moved: dict[str, Any] = {
+        n: to_bfloat16(a).astype(np.float64) for n, a in REGIMES[regime](case).items()
+    }
+    return replace(case, **moved), usable[seed % len(usable)], rng
+
+
+def check_extreme_case(
+    regime: str, seed: int, orders: tuple[Summation, Summation] = (BLAS, BLAS)
+) -> bool:
+    """Asserts that what is defined is within its budget; says whether gradients are."""
+    case, profile, rng = extreme_case(regime, seed)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = ratios(case, profile, rng, orders)
+    backward = is_defined_backward(case, profile)
+    for name, ratio in found.items():
+        if backward or not name.startswith("d"):
+            where = f"seed {seed}, {profile.name}, {orders[0].name} and {orders[1].name}"
+            assert ratio < 1, f"{where}: {name} is {ratio:.3g} of its budget"
+    return backward
+
+
+#: Of these logits no gradients are defined: they are off by more than any exponential can hold.
+FORWARD_ONLY = "logits below any sentinel"
+
+
 @pytest.mark.parametrize("regime", REGIMES)
 def test_extreme_inputs_stay_within_budgets(regime: str) -> None:
-    usable = [profile for profile in PROFILES if profile.constant_maximum is None]
-    for seed in range(28):
+    backward = [check_extreme_case(regime, seed) for seed in range(28)]
+    # What is defined follows from the sizes of the numbers. Logits of 0, or behind a soft cap, always are.
+    assert sum(backward) >= (8 if regime == FORWARD_ONLY else 22)
+    assert all(backward) is (
+        regime in ("equal values", "large values", "tiny cotangents", "rising maximum")
+    )
+
+
+@pytest.mark.parametrize("order", SUMMATIONS, ids=lambda order: order.name)
+def test_correct_cases_stay_within_budgets_in_any_order(order: Summation) -> None:
+    for seed in range(500, 500 + 2 * len(PROFILES)):
         rng = np.random.default_rng(seed)
-        profile = usable[seed % len(usable)]
-        case = random_case(rng, bfloat16=True)
-        moved: dict[str, Any] = {
-            n: to_bfloat16(a).astype(np.float64) for n, a in REGIMES[regime](case).items()
-        }
-        for name, ratio in ratios(replace(case, **moved), profile, rng).items():
-            assert ratio < 1, f"seed {seed}, {profile.name}: {name} is {ratio:.3g} of its budget"
+        profile = PROFILES[seed % len(PROFILES)]
+        case = random_case(rng, bfloat16=profile.output_u == U_BFLOAT16)
+        # The backward pass computes logits anew, and need not add them up as the forward pass did.
+        other = SUMMATIONS[(SUMMATIONS.index(order) + seed) % len(SUMMATIONS)]
+        for name, ratio in ratios(case, profile, rng, (order, other)).items():
+            where = f"seed {seed}, {profile.name}, {order.name} and {other.name}"
+            assert ratio < 1, f"{where}: {name} is {ratio:.3g} of its budget"
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_extreme_inputs_stay_within_budgets_in_any_order(regime: str) -> None:
+    for seed in range(2 * len(SUMMATIONS)):
+        forward = SUMMATIONS[seed % len(SUMMATIONS)]
+        # First in the same order as forward, then in another.
+        backward = SUMMATIONS[(seed + 4 * (seed // len(SUMMATIONS))) % len(SUMMATIONS)]
+        check_extreme_case(regime, seed, (forward, backward))
 
 
 class Bfloat16Sums(OnlineForward):

@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 
 from conformance.findings.budget_use import EDGES, histogram
+from conformance.findings.expectation import Equal
 from conformance.findings.finding import Finding, Outcome, Status
+from conformance.findings.observation import Value
 from conformance.findings.pictures import block_map, region
+from conformance.findings.place import Place
 from conformance.problem import BlockSizes, Problem
 from conformance.reports.html.blocks import block_pictures, mask_pictures, ranges, region_pictures
 from conformance.reports.html.charts import bin_names, histogram_chart
@@ -44,9 +47,9 @@ def finding_of(clause: str, number: int = 0, **more: Any) -> Finding:
         f"check_{number}",
         more.pop("kind", "value"),
         problem,
-        f"output[head 1, row {number}]",
-        "0",
-        f"1 {NASTY}",
+        Place("output").at(1, number, axes=("head", "row")),
+        Equal(0),
+        more.pop("observation", Value(f"1 {NASTY}")),
         blocks=block_map(problem),
         region=region("output", wrong, ("head", "row", "dimension"), (4, 0)),
         **more,

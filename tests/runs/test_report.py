@@ -97,7 +97,7 @@ def test_reports_of_another_schema_are_refused(said: Said, tmp_path: Path) -> No
     data = report_of(said, "reference", "--clause", "CONV-1")
     path = tmp_path / "other.json"
     for text, words in {
-        json.dumps(data | {"schema": 1}): "is a report of schema 1, this version reads schema 2",
+        json.dumps(data | {"schema": 1}): "is a report of schema 1, this version reads schema 3",
         json.dumps(data | {"schema": 99}): "is a report of schema 99",
         json.dumps({"format": 1, "finding": {}}): "is not a report of splash-conformance",
         "[]": "is not a report of splash-conformance",

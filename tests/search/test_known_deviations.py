@@ -14,7 +14,10 @@ from conformance.checks.registry import CHECKS
 from conformance.contract.shipped import SHIPPED
 from conformance.drawing.mask_vectors import LONG_VECTORS, VECTORS
 from conformance.drawing.numeric_vectors import VECTORS as NUMERIC_VECTORS
+from conformance.findings.expectation import NoError
 from conformance.findings.finding import Finding
+from conformance.findings.observation import NotFinite, Raised, Unwritten, Value
+from conformance.findings.place import Place
 from conformance.packages import ROOT
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.features import FEATURES
@@ -37,7 +40,7 @@ GOOD = """\
 id = "empty"
 clauses = ["LABEL-1", "LABEL-2"]
 kind = "crash"
-signature = "AssertionError"
+observation = { kind = "raised", type = "AssertionError" }
 when = ["static"]
 versions = ["1.2", "1.10"]
 vector = "causal"
@@ -63,7 +66,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
             "it was never tried",
             "causal",
             "check_empty_blocks",
-            "AssertionError",
+            observation={"kind": ("raised",), "type": ("AssertionError",)},
         )
     ]
     assert parse(written(tmp_path, "")) == []
@@ -84,11 +87,11 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (('"static"', '"statik"'), r"unknown predicates \['statik'\]"),
         (('"crash"', '"fault"'), "kind must be 'crash' or 'value', got 'fault'"),
         (('vector = "causal"\n', ""), "vector and proof go together"),
-        (("signature", "where"), "where belongs to deviations of kind 'value'"),
-        (('kind = "crash"', 'kind = "value"'), "signature belongs to deviations of kind 'crash'"),
+        (('"raised"', '"risen"'), "observation has the unknown kind 'risen'"),
+        (("type =", "place ="), r"observation has unknown fields \['place'\]"),
         (
-            ('signature = "AssertionError"', 'actual = "nan"'),
-            "actual belongs to deviations of kind 'value'",
+            ('observation = { kind = "raised", type = "AssertionError" }', 'place = "dk"'),
+            "place must be a table of fields, got 'dk'",
         ),
         (('kind = "crash"', 'kind = "crash"\navoid = ["mode"]'), "avoid must be a JSON object"),
     ],
@@ -130,9 +133,10 @@ def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
 
 PROBLEM = Problem(4, 4, (Causal(),), BlockSizes(2, 2))
 CRASH = Finding(
-    "LABEL-1", "check_empty_blocks", "crash", PROBLEM, "prepare", "", "",
-    signature="AssertionError in shrink",
+    "LABEL-1", "check_empty_blocks", "crash", PROBLEM, Place("prepare", "call"), NoError(),
+    Raised("AssertionError", "", "shrink"),
 )  # fmt: skip
+RAISED = 'observation = { kind = "raised", type = "AssertionError" }'
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ CRASH = Finding(
         (CRASH, PROBLEM, True),
         (replace(CRASH, clause="LABEL-3"), PROBLEM, False),
         (replace(CRASH, kind="value"), PROBLEM, False),
-        (replace(CRASH, signature="ValueError in shrink"), PROBLEM, False),
+        (replace(CRASH, observation=Raised("ValueError", "", "shrink")), PROBLEM, False),
         (CRASH, PROBLEM.but(dynamic=True), False),
     ],
 )
@@ -154,24 +158,27 @@ def test_a_finding_is_marked_if_everything_fits(
 
 
 def test_wrong_values_are_known_by_their_place(tmp_path: Path) -> None:
-    text = GOOD.replace('"crash"', '"value"').replace(
-        'signature = "AssertionError"', 'where = "(fwd"'
-    )
+    text = GOOD.replace('"crash"', '"value"').replace(RAISED, 'place = { direction = "fwd" }')
     everywhere = text.replace('["LABEL-1", "LABEL-2"]', '["*"]')
     known = parse(written(tmp_path, everywhere))
-    value = replace(CRASH, kind="value", signature="", clause="DATA-3", where="labels (fwd)")
+    place = Place("labels", direction="fwd")
+    value = replace(CRASH, kind="value", clause="DATA-3", place=place, observation=Value(1))
     assert mark(value, PROBLEM, known).deviation == "empty"
-    assert mark(replace(value, where="labels (dkv)"), PROBLEM, known).deviation == ""
+    other = replace(value, place=replace(place, direction="dkv"))
+    assert mark(other, PROBLEM, known).deviation == ""
 
 
 def test_wrong_values_are_known_by_what_was_found(tmp_path: Path) -> None:
     text = GOOD.replace('"crash"', '"value"').replace(
-        'signature = "AssertionError"', 'actual = "nan"'
+        RAISED, 'observation = { kind = "value", value = [-1, "none"] }'
     )
     known = parse(written(tmp_path, text))
-    value = replace(CRASH, kind="value", signature="", actual="nan")
-    assert mark(value, PROBLEM, known).deviation == "empty"
-    assert mark(replace(value, actual="0.5"), PROBLEM, known).deviation == ""
+    for seen, covered in (
+        (Value(-1), True), (Value("none"), True), (Value(-17), False), (Value(1), False),
+        (NotFinite("nan"), False), (Unwritten(), False),
+    ):  # fmt: skip
+        value = replace(CRASH, kind="value", observation=seen)
+        assert mark(value, PROBLEM, known).deviation == ("empty" if covered else ""), seen
 
 
 def test_options_avoid_a_deviation(tmp_path: Path) -> None:

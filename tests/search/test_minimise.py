@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 
 from conformance import checks
 from conformance.adapters.reference.adapter import ReferenceAdapter
-from conformance.checks.registry import CHECKS
+from conformance.checks.registry import CHECKS, bad_argument
 from conformance.contract.fence import Subject
 from conformance.findings.finding import Finding
+from conformance.findings.place import Place, ShardIndex
 from conformance.mutants import MUTANTS, MutantAdapter, load_all
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks, Random
 from conformance.search import known_deviations as expectation
 from conformance.search.minimise import minimise
-from conformance.search.minimise.minimise import Minimiser, can_be_given, place_kind, same_failure
+from conformance.search.minimise.minimise import Minimiser, can_be_given, same_failure
 from conformance.search.minimise.simpler_masks import complexity, crop, drawn, scale, simpler_masks
 from conformance.search.minimise.simpler_problems import PASSES, is_whole, size
 from conformance.search.search import evaluate
@@ -225,12 +226,14 @@ def test_a_known_deviation_stays_the_same_one() -> None:
 
 
 def test_kinds_of_places() -> None:
-    assert place_kind("dk[kv head 0, key 3 (kv block 0), 5]") == "dk"
-    assert place_kind("labels (fwd, q shard 1)") == place_kind("labels (fwd)")
-    assert place_kind("labels (fwd)") != place_kind("labels (dkv)")
-    assert place_kind("output[1, 2], as if the row lacked key 3") == "output"
-    assert place_kind("4 sinks for 3 heads") == place_kind("2 sinks for 1 heads")
-    assert place_kind("soft_cap=-5.0") == place_kind("soft_cap=0.0")
+    dk, labels = Place("dk"), Place("labels", direction="fwd")
+    assert dk.at(0, 3, 5, block=1).subject == dk.subject
+    assert replace(labels, shard=ShardIndex(q=1)).subject == labels.subject
+    assert replace(labels, direction="dkv").subject != labels.subject
+    assert labels.of("shape").subject != labels.subject
+    few, many = (bad_argument("sinks", sinks=n + 1, heads=n) for n in (1, 3))
+    assert few.subject == many.subject != bad_argument("sinks", ring=2).subject
+    assert dk.under(loss="on output and logsumexp").subject != dk.subject
 
 
 # The command.

@@ -146,10 +146,11 @@ class RingNumerics:
                 shard_rows(dk, shard, size)[...] += parts[0]
                 shard_rows(dv, shard, size)[...] += parts[1]
                 shard_rows(dq, device, size)[...] += parts[2]
-        dsinks = None
+        operations, dsinks = Operations(self.profile()), None
         if inputs.sinks is not None:
             lse = np.where(found.logsumexp == -np.inf, 0, found.logsumexp)
             share = np.exp(inputs.sinks[:, None] - lse).astype(np.float64)
-            dsinks = sink_gradient(share, row_dots(found.output, d_out, d_logsumexp))
-        output = Operations(self.profile()).output
-        return output(dq), output(dk), output(dv), dsinks
+            order = operations.summation
+            dots = row_dots(found.output, d_out, d_logsumexp, order)
+            dsinks = sink_gradient(share, dots, order)
+        return operations.output(dq), operations.output(dk), operations.output(dv), dsinks

@@ -11,14 +11,18 @@ class Elsewhere(Exception):
     """A failure of an implementation that runs in another process.
 
     Attributes:
-      signature: equal for failures with one cause.
+      function: where it was raised, or where the process ended.
+      ended: how the process ended; "" if it did not.
       trace: the end of the traceback, or of what the process wrote, for reports.
       refusal: it said that it does not offer what was asked for, see `is_refusal`.
     """
 
-    def __init__(self, message: str, signature: str, trace: str, refusal: bool = False) -> None:
+    def __init__(
+        self, message: str, function: str, trace: str, *, ended: str = "", refusal: bool = False
+    ) -> None:
         super().__init__(message)
-        self.signature = signature
+        self.function = function
+        self.ended = ended
         self.trace = trace
         self.refusal = refusal
 
@@ -29,12 +33,11 @@ def raised(error: dict[str, Any]) -> Elsewhere:
     Args:
       error: ``type``, ``message``, ``function`` (where it was raised), ``trace`` and ``refusal``.
     """
-    name, function = str(error["type"]), str(error["function"])
-    made: Elsewhere = type(name, (Elsewhere,), {})(
+    made: Elsewhere = type(str(error["type"]), (Elsewhere,), {})(
         str(error["message"]),
-        f"{name} in {function}" if function else name,
+        str(error["function"]),
         str(error["trace"]),
-        bool(error["refusal"]),
+        refusal=bool(error["refusal"]),
     )
     return made
 

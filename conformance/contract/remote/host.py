@@ -145,9 +145,7 @@ class ForeignAdapter:
             raise
         target = request.get("target") or request.get("mask", {}).get("target", {"key": ""})
         if reply["key"] != target["key"]:
-            raise Violation(
-                f"the problem that {phase} answers for", target["key"], reply["key"] or "none"
-            )
+            raise Violation(f"the problem that {phase} answers for", target["key"], reply["key"])
         if "error" not in reply:
             return reply["value"]
         if reply["error"]["adapter"]:

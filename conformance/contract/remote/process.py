@@ -239,7 +239,7 @@ class Process:
         stack = _stack(stderr)
         function = stack[-1].rpartition(" in ")[2] if stack else phase
         wrote = stderr or stdout or "(it wrote nothing to its standard error)"
-        return kind(message, f"{cause} in {function}", "\n".join([wrote, *stack, message]))
+        return kind(message, function, "\n".join([wrote, *stack, message]), ended=cause)
 
 
 def _stack(stderr: str) -> list[str]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from conformance.findings.budget_use import Histogram, together
 from conformance.findings.coverage import ANY, LABELS, Coverage
 from conformance.findings.finding import Finding, Outcome
-from conformance.findings.text import problem_facts, replay_command
+from conformance.findings.printed import problem_facts, replay_command
 from conformance.reports.causes import Group, clause_ranges, grouped
 from conformance.reports.html.blocks import block_pictures, mask_pictures, region_pictures
 from conformance.reports.html.charts import class_of, histogram_chart, small_chart

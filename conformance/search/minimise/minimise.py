@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,14 +17,6 @@ from conformance.search.search import evaluate
 
 #: Problems that are tried if nobody says how many.
 TRIES = 400
-
-
-def place_kind(where: str) -> str:
-    """What a place is about, without its indices, shards and explanations."""
-    text = where.split(", as if ")[0]
-    text = re.sub(r"\[[^\]]*\]", "", text)
-    text = re.sub(r", (head|q|kv) shard \d+", "", text)
-    return re.sub(r"-?\d+(\.\d+)?", "#", text)
 
 
 def can_be_given(
@@ -127,9 +118,8 @@ class Minimiser:
 
 def same_failure(one: Finding, other: Finding) -> bool:
     """Whether two findings of a check are about one mistake, as far as can be told."""
-    same = (one.kind, one.deviation, one.signature) == (
-        other.kind,
-        other.deviation,
-        other.signature,
+    first, second = (
+        (found.kind, found.deviation, found.signature, found.place.subject)
+        for found in (one, other)
     )
-    return same and place_kind(one.where) == place_kind(other.where)
+    return first == second
