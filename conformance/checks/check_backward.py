@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.checks.budgets import arithmetic_of, exact_backward, rescales
+from conformance.checks.budgets import arithmetic_of, budget_of_forward, exact_backward, rescales
 from conformance.checks.check_forward_invariance import (
     batch_of,
     hidden_keys_changed,
@@ -39,7 +39,6 @@ from conformance.problems.regimes import (
     visible,
 )
 from reference.attention import attend
-from reference.error_budget import forward_budget
 from reference.error_budget_backward import difference_budget
 from reference.masks import Bool
 
@@ -237,12 +236,9 @@ def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
         outputs = [np.asarray(answer.output, dtype=np.float64) for answer in answers]
         results = [attend(p.q, p.k, p.v, visible(problem)) for p in points]
         budgets = [
-            forward_budget(
-                p.q.astype(np.float64), p.k.astype(np.float64), p.v.astype(np.float64), r, profile,
-                rescales=rescales(problem),
-            ).output
+            budget_of_forward(problem, p, r, profile, rescales(problem)).output
             for p, r in zip(points, results, strict=True)
-        ]  # fmt: skip
+        ]
         shift = getattr(points[0], name).astype(np.float64) - getattr(points[1], name)
         budget = difference_budget(
             (results[0].output, results[1].output),

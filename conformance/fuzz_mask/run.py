@@ -29,7 +29,7 @@ from conformance.fuzz_mask.compiled import Elsewhere, judges_of
 from conformance.fuzz_mask.errors import own_trace
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
 from conformance.fuzz_mask.hunt import Hunt
-from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
+from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, StageName, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
 from conformance.search import known_deviations as expectation
 
@@ -63,7 +63,7 @@ EFFORTS: dict[str, Effort] = {
     "deep": Effort(5000, 100, 3000, 100, 40, 2000, 100),
 }
 
-STAGES = {
+STAGES: dict[StageName, str] = {
     "class": "the class itself",
     "compiled": "compiled arrays",
     "kernels": "steps of the kernels",
@@ -130,7 +130,7 @@ class Fuzzing:
         self._finish()
         self.run.seconds = time.perf_counter() - start
 
-    def _stage(self, name: str, judge: Callable[[Stage], None]) -> None:
+    def _stage(self, name: StageName, judge: Callable[[Stage], None]) -> None:
         stage = self.run.stages[name]
         if name not in self.stages:
             stage.reason = NOT_ASKED_FOR

@@ -16,7 +16,8 @@ from conformance.findings.coverage import ANY, LABELS, labels_of
 from conformance.findings.pictures import CELLS, PLANES, block_map, region
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks
-from conformance.runs.report import SCHEMA, SCHEMA_FILE, ReportError, Run, read
+from conformance.runs.report import ReportError, Run, read
+from conformance.runs.report_form import SCHEMA, SCHEMA_FILE
 from reference.mask_info import Shards
 from reference.masks import Causal, Dense, Full
 from tests.commands.command_line import ONE
@@ -67,11 +68,8 @@ def test_reports_follow_their_schema_and_can_be_read_again(said: Said, case: str
 
 def test_the_schema_knows_every_version_of_itself() -> None:
     VALIDATOR.check_schema(FORM)
-    assert FORM["properties"]["schema"] == {
-        "const": SCHEMA,
-        "description": "version of this form",
-    }
-    counts = FORM["$defs"]["histogram"]["properties"]["counts"]
+    assert FORM["properties"]["schema"]["const"] == SCHEMA
+    counts = FORM["$defs"]["Histogram"]["properties"]["counts"]
     assert counts["minItems"] == counts["maxItems"] == ratios.BINS
 
 
