@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from conformance import checks
 from conformance.checks.registry import CHECKS, Check
 from conformance.contract.fence import Crash, Subject
-from conformance.drawing.domain import Domain
-from conformance.drawing.numeric_domain import NumericDomain
 from conformance.findings.finding import Finding
 from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Judge, NotAsked, NotToBlame
@@ -69,14 +67,14 @@ def checks_of(stage: str, subject: Subject) -> list[Check]:
 
 def _belongs(check: Check, stage: str) -> bool:
     if stage == "attention":
-        return check.clause_id in ATTENTION and isinstance(check.domain, NumericDomain)
-    if not isinstance(check.domain, Domain) or check.domain.dynamic == "always":
+        return check.clause_id in ATTENTION and bool(check.domain.regimes)
+    if check.domain.regimes or check.domain.may("dynamic") == "always":
         return False
     if check.clause.kind == "quality":
         return False
     if stage == "compiled":
         named = check.clause.chapter in COMPILED or check.clause_id in ALSO_COMPILED
-        return named and not check.heavy
+        return named and check.domain.work == "structure"
     return check.clause.chapter in SCHEDULE
 
 
@@ -131,7 +129,7 @@ def suited(check: Check, problem: Problem) -> Problem:
       NotAsked: the check is not about such problems.
     """
     domain, tried = check.domain, [problem]
-    if isinstance(domain, NumericDomain) and problem.regime not in domain.regimes:
+    if domain.regimes and problem.regime not in domain.regimes:
         tried = [problem.but(regime=regime) for regime in domain.regimes[:1]]
     for candidate in tried:
         if domain.contains(candidate):

@@ -8,7 +8,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from conformance.contract.protocol import Description
-from conformance.drawing.domain import Domain, acceptable
+from conformance.drawing.mask_domain import ANY, MaskDomain
 from conformance.drawing.numeric_domain import MODERATE
 from conformance.drawing.signatures import unit
 from conformance.drawing.strategies import Space, parts
@@ -88,7 +88,8 @@ def compiler_problems(
     draw: st.DrawFn, source: Source, description: Description, kernel: bool
 ) -> ProblemCase:
     """Problems for the compiled arrays, or for kernels: any layout, shards, heads with one mask or two."""
-    space = Domain(kernel=kernel, kv_shards="any").space(description)
+    domain = MaskDomain(allows=ANY | {"shards:kv"}, kernel=kernel)
+    space = domain.space(description)
     mask, setting = _sizes(draw, source, space, KERNEL_BLOCKS if kernel else space.blocks)
     layout = draw(st.sampled_from(space.layouts))
     flat = layout == "flat" or (layout is None and space.flat_only)
@@ -114,7 +115,7 @@ def compiler_problems(
         shrink=draw(st.sampled_from(space.shrink)),
         layout=layout,
     )
-    if not acceptable(problem, description, kernel):
+    if not domain.accepts(problem, description):
         hypothesis.reject()
     return ProblemCase(problem, _of_class(masks))
 
