@@ -14,7 +14,7 @@ from conformance.contract.protocol import Adapter
 from conformance.findings.finding import Finding
 from conformance.mutants.base import MUTANTS, Mutant, MutantAdapter, adapter_of, load_all
 from conformance.search.effort import PROFILES, Profile
-from conformance.search.search import Search, domain_vectors, run_check
+from conformance.search.search import Search, run_check
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def first_failure(
             if found is not None and found.kind != "quality":
                 yield number, found
 
-    for item, problem in domain_vectors(check, subject, profile.variants):
+    for item, problem in check.domain.vectors(subject.description, profile.variants):
         found = search.look(problem, item.name)
         if found is not None and found.kind != "quality":
             return found, len(search.seen)
