@@ -6,22 +6,17 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from conformance.compare.comparison_form import SCHEMA, Trial
 from conformance.findings.finding import Finding
 from conformance.reports.summary import plural
 from conformance.runs.report import Run
 from spec import Clause, all_clauses
 from spec.clauses import chapter_files, chapter_title
 
-#: Version of the form of `Comparison.to_json`.
-SCHEMA = 1
-SCHEMA_FILE = Path(__file__).with_name("comparison.schema.json")
-
 NOT_RUN = "not run"
 
-#: What an implementation does with a problem on which another fails.
-Trial = Literal["fails", "holds", "n/a", "not tried"]
 #: Tries a finding of one column on another, by its number; the finding if it fails there too.
 Try = Callable[[Finding, int], "tuple[Trial, Finding | None]"]
 
@@ -113,7 +108,7 @@ class Comparison:
         return {name: row for name, row in rows.items() if not all(row)}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data, in the form of `conformance.compare.comparison_form.ComparisonForm`."""
         return {
             "schema": SCHEMA,
             "command": self.command,

@@ -14,6 +14,8 @@ from conformance.reports.html.page import render
 from conformance.reports.summary import verdict
 from spec import Clause, clause
 
+TEMPLATE = Path(__file__).parent / "templates" / "compare.html.j2"
+
 
 @dataclass(frozen=True)
 class ShownDifference:
@@ -74,7 +76,7 @@ def compare_page(comparison: Comparison) -> str:
         for name in item.item.clauses:
             reasons.setdefault(name, []).append(item.anchor)
     return render(
-        "compare.html.j2",
+        TEMPLATE,
         comparison=comparison,
         conclusion=conclusion(comparison),
         differing=set(comparison.differing()),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conformance.compare.comparison import Column, Comparison, Difference, Trial, compared, explain
+from conformance.compare.comparison import Column, Comparison, Difference, compared, explain
+from conformance.compare.comparison_form import Trial
 from conformance.contract.fence import Subject
 from conformance.contract.library import PACKAGES
 from conformance.contract.protocol import AdapterError

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import numpy as np
 
+from conformance.findings.json_schema import Count, Keywords
 from reference.attention import Float
 
 #: Upper ends of the bins of error / budget. Before the first are exact results, after the last what is larger or
@@ -25,8 +26,8 @@ class Histogram(TypedDict):
       worst: the largest ratio that is finite.
     """
 
-    counts: list[int]
-    worst: float
+    counts: Annotated[list[Count], Keywords(minItems=BINS, maxItems=BINS)]
+    worst: Annotated[float, Keywords(minimum=0)]
 
 
 def histogram(ratio: Float) -> Histogram:

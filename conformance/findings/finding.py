@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from conformance.findings import text
 from conformance.findings.budget_use import Histogram
 from conformance.findings.coverage import Coverage
 from conformance.findings.expectation import Expectation, expectation_from_json
+from conformance.findings.json_schema import ClauseId, Count, Seconds
 from conformance.findings.observation import Observation, Raised, observation_from_json
 from conformance.findings.pictures import BlockMap, Region
 from conformance.findings.place import Place
 from conformance.findings.values import as_json
+from conformance.findings.worded import Worded
 from conformance.problems.problem import Problem
 
 Status = Literal["conforms", "violates", "known deviation", "n/a", "error"]
@@ -21,7 +22,7 @@ Kind = Literal["value", "crash", "quality"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Worded):
     """One way in which an implementation departs from a clause, on its smallest problem.
 
     Attributes:
@@ -39,7 +40,7 @@ class Finding:
       region: where results differ; None if that is one place, or a crash.
     """
 
-    clause: str
+    clause: ClauseId
     check: str
     kind: Kind
     problem: Problem
@@ -52,21 +53,6 @@ class Finding:
     ratio: float = 1.0
     blocks: BlockMap | None = None
     region: Region | None = None
-
-    @property
-    def where(self) -> str:
-        """The place as text."""
-        return text.place_text(self.place)
-
-    @property
-    def expected(self) -> str:
-        """The expectation as text."""
-        return text.expectation_text(self.expectation)
-
-    @property
-    def actual(self) -> str:
-        """The observation as text."""
-        return text.observation_text(self.observation)
 
     @property
     def signature(self) -> str:
@@ -136,18 +122,18 @@ class Outcome:
       refused: what the implementation said that it does not offer, and of how many problems.
     """
 
-    clause: str
+    clause: ClauseId
     check: str
     chapter: str
     status: Status
     reason: str = ""
-    examples: int = 0
-    seconds: float = 0.0
+    examples: Count = 0
+    seconds: Seconds = 0.0
     findings: list[Finding] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     ratios: dict[str, Histogram] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, Count] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance.findings.json_schema import Count, Keywords, Pair
 from conformance.problems.predicates import label_grids
 from conformance.problems.problem import Problem
 from reference.blocks import EMPTY, FULL, PARTIAL
@@ -18,6 +19,11 @@ CELLS = 64
 MASK_CELLS = 32
 #: Planes of a region that are kept: heads, for example.
 PLANES = 4
+
+
+#: A row of cells: labels, or shares in tenths.
+Labels = Annotated[str, Keywords(pattern="^[012]+$")]
+Shares = Annotated[str, Keywords(pattern="^[0-9]+$")]
 
 
 class BlockMap(TypedDict):
@@ -35,13 +41,13 @@ class BlockMap(TypedDict):
       block: tokens of a block, along q and kv.
     """
 
-    grids: list[list[str]]
-    masks: list[list[str]]
-    heads: list[int]
-    blocks: list[int]
-    cell: list[int]
-    mask_cell: list[int]
-    block: list[int]
+    grids: Annotated[list[list[Labels]], Keywords(minItems=1)]
+    masks: Annotated[list[list[Shares]], Keywords(minItems=1)]
+    heads: Annotated[list[Count], Keywords(minItems=1)]
+    blocks: Pair
+    cell: Pair
+    mask_cell: Pair
+    block: Pair
 
 
 class Region(TypedDict):
@@ -60,19 +66,19 @@ class Region(TypedDict):
     """
 
     array: str
-    shape: list[int]
+    shape: list[Count]
     axes: list[str]
     planes: list[Plane]
-    cell: list[int]
-    left_out: int
-    block: list[int]
+    cell: Pair
+    left_out: Count
+    block: Pair
 
 
 class Plane(TypedDict):
     """Part of a `Region`."""
 
-    at: list[int]
-    rows: list[str]
+    at: list[Count]
+    rows: list[Shares]
 
 
 def block_map(problem: Problem) -> BlockMap:

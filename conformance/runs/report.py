@@ -1,7 +1,4 @@
-"""What a run found out, and its canonical form: JSON, from which all other reports derive.
-
-``report.schema.json`` beside this file describes that form.
-"""
+"""What a run found out, and its canonical form: JSON, from which all other reports derive."""
 
 from __future__ import annotations
 
@@ -17,12 +14,9 @@ from conformance.findings import coverage
 from conformance.findings.budget_use import EDGES
 from conformance.findings.coverage import Coverage
 from conformance.findings.finding import Outcome
+from conformance.runs.report_form import SCHEMA
 from conformance.runs.selection import Part, Selection
 from spec import all_clauses
-
-#: Version of the form. Raise it with every change that a reader of the last one would not understand.
-SCHEMA = 3
-SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 
 class ReportError(ValueError):
@@ -111,7 +105,7 @@ class Run:
         return 3 if any(o.stale for o in self.outcomes) else 0
 
     def to_json(self) -> dict[str, Any]:
-        """The canonical report, plain data."""
+        """The canonical report, plain data; `conformance.runs.report_form.ReportForm` describes it."""
         return {
             "schema": SCHEMA,
             "implementation": self.implementation,

@@ -6,6 +6,8 @@ import argparse
 import re
 from dataclasses import dataclass
 
+from conformance.findings.json_schema import Count, Positive
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -18,7 +20,7 @@ class Selection:
     """
 
     expectations: bool = True
-    checks: int = 0
+    checks: Count = 0
     digest: str = ""
 
 
@@ -31,8 +33,8 @@ class Part:
       of: how many there are.
     """
 
-    number: int = 1
-    of: int = 1
+    number: Positive = 1
+    of: Positive = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.of:

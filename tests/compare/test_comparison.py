@@ -19,14 +19,13 @@ import jsonschema
 import pytest
 
 from conformance.compare.comparison import (
-    SCHEMA_FILE,
     Column,
     Comparison,
-    Trial,
     compared,
     conclusion,
     explain,
 )
+from conformance.compare.comparison_form import SCHEMA_FILE, Trial
 from conformance.compare.page import compare_page
 from conformance.compare.run import side_of, sides_of
 from conformance.contract.remote.where import Where

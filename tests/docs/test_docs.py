@@ -328,7 +328,7 @@ ANSWERS = (
     ("--resume", "conformance/runs/journal.py", "class Journal"),
     ("hang", "conformance/contract/remote/process.py", "TimedOut"),
     ("hang", "conformance/contract/fence.py", "class Crash("),
-    ("SHRINK-8", "conformance/mutants/schedules.py", '"SHRINK-8"'),
+    ("SHRINK-8", "conformance/mutants/shrink.py", '"SHRINK-8"'),
     ("HTML report", "conformance/reports/html/templates/run.html.j2", "<table"),
     ("HTML report", "conformance/reports/html/content.py", "def shown_chapters("),
 )
@@ -353,7 +353,7 @@ def test_the_answers_of_the_page_on_architecture_are_right() -> None:
         for name in mutants
         if '"SHRINK-8"' in (ROOT / "conformance/mutants" / name).read_text(encoding="utf-8")
     }
-    assert with_it == {"schedules.py"}
+    assert with_it == {"shrink.py"}
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:

@@ -10,6 +10,7 @@ import pytest
 from conformance.adapter import load
 from conformance.commands.fuzz_mask import implementation_of
 from conformance.contract.load import Loader
+from conformance.fuzz_mask.outcome import StageName
 from tests.commands.command_line import Run
 from tests.fuzz_mask.harness import FEW, KERNELS, judged
 
@@ -44,7 +45,7 @@ def test_every_example_is_tried() -> None:
 def test_example_is_right_and_compiles(file: str, name: str, oracle: str, impl: str) -> None:
     module, declared = example(file, name, oracle)
     assert implementation_of(getattr(module, name)) == impl
-    stages = ("class", "compiled")
+    stages: tuple[StageName, ...] = ("class", "compiled")
     run = judged(module, name, declared, stages=stages, effort=FEW, adapter=load(impl))
     assert (run.exit_code, run.faults) == (0, [])
     assert [run.stages[stage].status for stage in stages] == ["conforms", "conforms"]

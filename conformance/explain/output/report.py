@@ -1,8 +1,7 @@
-"""A study as plain data: what ``--json`` writes; ``explain.schema.json`` beside this file describes its form."""
+"""A study as plain data: what ``--json`` writes, in the form of `conformance.explain.output.report_form`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from conformance.explain.costs.layouts import LAYOUTS, Schedule
@@ -18,15 +17,12 @@ from conformance.explain.costs.memory import (
 from conformance.explain.costs.study import Option, Study
 from conformance.explain.language.expressions import is_structured, leaves
 from conformance.explain.output.advice import Remark
+from conformance.explain.output.report_form import SCHEMA
 from conformance.problems.mask_json import expr_to_json
-
-#: Version of the form of `to_json`: it changes whenever a field changes its name or its meaning.
-SCHEMA = 1
-SCHEMA_FILE = Path(__file__).with_name("explain.schema.json")
 
 
 def to_json(found: Study, said: list[Remark]) -> dict[str, Any]:
-    """All figures; bytes and tokens are whole numbers, shares lie between 0 and 1."""
+    """All figures; bytes and tokens are integers, shares lie between 0 and 1."""
     question, counts = found.question, found.counts
     pairs = question.q_len * question.kv_len
     return {

@@ -1,4 +1,4 @@
-"""Pages from templates; everything that a page needs is inside it."""
+"""Pages from templates; a page is one file that holds everything it needs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from markupsafe import Markup
 from conformance.reports.html.charts import bin_names, class_of, status_bar
 from conformance.reports.summary import MEANINGS, STATUSES, plural
 
+#: Templates that pages share, and those of the report of a run. Rooms that make other pages have a folder of their own.
 FOLDER = Path(__file__).with_name("templates")
 
 
 @functools.cache
-def _templates() -> jinja2.Environment:
+def _templates(folder: Path) -> jinja2.Environment:
+    """The templates of a folder, and those that pages share."""
+    loader = jinja2.FileSystemLoader([folder, FOLDER])
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
+        loader=loader,
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+    def inline(name: str) -> Markup:
+        """A style sheet or a script of our own, as it stands."""
+        return Markup(loader.get_source(made, name)[0])
+
     made.filters["prose"] = prose
     made.globals.update(
         status_bar=status_bar,
@@ -32,15 +40,10 @@ def _templates() -> jinja2.Environment:
         plural=plural,
         statuses=STATUSES,
         meanings=MEANINGS,
-        inline=_inline,
+        inline=inline,
         min=min,
     )
     return made
-
-
-def _inline(name: str) -> Markup:
-    """A style sheet or a script of our own, as it stands."""
-    return Markup((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def prose(text: str) -> Markup:
@@ -52,11 +55,11 @@ def prose(text: str) -> Markup:
     return Markup("").join(parts)
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: Path, **values: Any) -> str:
     """A page.
 
     Args:
-      template: its file in the folder of templates.
+      template: its file.
       values: what it shows.
     """
-    return _templates().get_template(template).render(**values)
+    return _templates(template.parent).get_template(template.name).render(**values)

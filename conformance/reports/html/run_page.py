@@ -16,6 +16,8 @@ from conformance.reports.html.page import render
 from conformance.reports.summary import problems_tried, totals, verdict
 from conformance.runs.report import Run
 
+TEMPLATE = Path(__file__).parent / "templates" / "run.html.j2"
+
 
 def run_page(run: Run) -> str:
     """The report of a run as one HTML file."""
@@ -23,7 +25,7 @@ def run_page(run: Run) -> str:
     words, status = verdict(run)
     unjudged = [f"{o.clause} ({o.check}): {o.reason}" for o in run.outcomes if o.status == "error"]
     return render(
-        "run.html.j2",
+        TEMPLATE,
         run=run,
         verdict=words,
         verdict_class=class_of(status),

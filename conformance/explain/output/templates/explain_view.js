@@ -373,7 +373,7 @@
   stepSlider.addEventListener("input", () => goTo(Number(stepSlider.value)));
   one("#first").addEventListener("click", () => goTo(0));
   one("#back").addEventListener("click", () => goTo(state.step - 1));
-  one("#on").addEventListener("click", () => goTo(state.step + 1));
+  one("#next").addEventListener("click", () => goTo(state.step + 1));
   one("#next-run").addEventListener("click", nextRun);
   one("#schedule").addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
