@@ -30,7 +30,8 @@ CAUSAL = np.tril(np.ones((S, S), bool))
 
 
 def _kernel(mask: Any, **options: Any) -> Any:
-    return make_splash_mha(mask, **({"block_sizes": SMALL, "interpret": True} | options))
+    chosen: dict[str, Any] = {"block_sizes": SMALL, "interpret": True}
+    return make_splash_mha(mask, **(chosen | options))
 
 
 def test_kernels_of_equal_masks_and_settings_are_equal() -> None:
