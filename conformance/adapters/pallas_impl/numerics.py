@@ -17,7 +17,7 @@ from conformance.adapters.shared.arrays import Kernel, padded_stack, to_arrays
 from conformance.adapters.shared.common import ON_TPU, interpret, library_mask
 from conformance.adapters.shared.mask_function import Ids, MaskFunctions, in_kernel
 from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from pallas_impl import compile_mask, masks
 from pallas_impl.api import SplashAttentionKernel, make_splash_mha, make_splash_mqa

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from conformance.adapters.shared.common import ON_TPU, accepts
 from conformance.contract.protocol import Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.mask_json import expr_to_json
 from conformance.problems.problem import Problem
 

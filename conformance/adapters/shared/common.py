@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from conformance.adapters.shared import compiled
 from conformance.adapters.shared.user_masks import as_library_mask
 from conformance.contract.settings import pretend_devices, requested_device
+from conformance.problems.arrays import expanded
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import expanded
 from conformance.problems.user_mask import UserMask
 from reference.error_budget import FLOAT32, MXU_PASSES, ArithmeticProfile
 from reference.mask_info import IntArray

@@ -27,7 +27,7 @@ from conformance.adapters.shared.mask_function import MaskFunctions
 from conformance.adapters.tokamax import ring as tokamax_ring
 from conformance.contract.library import import_module, is_fork
 from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16, mxu_multiply_u
 from reference.flat import FlatMaskInfo
