@@ -90,7 +90,10 @@ def _pair_errors(
 
     difference = np.abs(dp - row_dot[:, :, None])
     shift = dp_error + row_dot_error[:, :, None] + u * difference
-    ds, ds_error = p * difference, wrong * difference + (p + wrong) * shift
+    # A probability below the smallest normal number may vanish, whatever it is multiplied by.
+    flushed = np.where(result.visible, profile.smallest, 0.0)
+    ds_error = (wrong + flushed) * difference + (p + wrong) * shift
+    ds = p * difference
     slope = soft_cap_slope(result.raw_logits, soft_cap)
     capped = ds * slope
     capped_error = ds_error * (slope + error.slope) + ds * error.slope + 2 * u * capped
@@ -104,7 +107,9 @@ def _sink_budget(
     if dsinks is None:
         return None
     u, length = profile.accumulate_u, share.shape[1]
-    row = pairs.wrong_sink * pairs.row_dot + (share + pairs.wrong_sink) * pairs.row_dot_error
+    row = (pairs.wrong_sink + profile.smallest) * pairs.row_dot + (
+        share + pairs.wrong_sink
+    ) * pairs.row_dot_error
     total = row.sum(axis=1) + (accumulated(length, u) + 2 * u) * (share * pairs.row_dot).sum(axis=1)
     return np.asarray(total + u * np.abs(dsinks) + length * profile.smallest)
 
@@ -131,7 +136,7 @@ def gradient_budget(
       result, expected: what `attend` and `gradients` returned for them.
       profile: declared arithmetic.
       soft_cap, sinks, d_logsumexp: as given to `gradients`.
-      rescales: kv blocks a row is computed in forward, plus ring steps; also the number of partial
+      rescales: number of kv blocks in which a row is computed forward, plus ring steps; also the number of partial
         gradients that are stored and added up.
     """
     q, k, v, d_out = (np.asarray(array, dtype=np.float64) for array in (q, k, v, d_out))
@@ -183,7 +188,7 @@ def difference_budget(
     gradient_budget: Float,
     displacement: Float,
 ) -> float:
-    """How far a difference of an implementation's losses may be from its own gradient.
+    """Budget for the difference between a central difference of losses and the gradient.
 
     With the loss ``sum(output * d_out)``, at two points that are ``displacement`` apart, and the
     gradient between them, ``loss(plus) - loss(minus)`` is ``sum(gradient * displacement)`` but for

@@ -9,7 +9,6 @@ from conformance.bug_report import masks
 from conformance.bug_report.arrays import number
 from conformance.bug_report.case import FORWARD, Case
 from conformance.problems.problem import Problem
-from reference.masks import Expr
 
 
 class Calls(Protocol):
@@ -120,11 +119,6 @@ def plain(value: Any) -> str:
 def shape_of(problem: Problem) -> str:
     """The shape of the mask, as code."""
     return f"({problem.q_len}, {problem.kv_len})"
-
-
-def mask_of_heads(problem: Problem) -> list[Expr]:
-    """The expression of every head."""
-    return [*problem.masks] * (problem.heads if len(problem.masks) == 1 else 1)
 
 
 def library_masks(problem: Problem) -> str:

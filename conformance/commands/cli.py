@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import signal
 import sys
@@ -135,6 +136,10 @@ def terminable() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the command ``splash-conformance``; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that a terminal or a pipe cannot show becomes "?": no verdict hangs on the locale.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     arguments = build_parser().parse(argv)
     try:
         with terminable():

@@ -50,7 +50,7 @@ class DynamicUnmaskedBackward(DynamicUnmasked):
 
 
 class TracedMaskIgnored(Numerics):
-    """A mask without values at compile time is taken for one that hides nothing."""
+    """A mask without values at compile time counts as a full mask."""
 
     def forward(self, inputs: Inputs, *, traced_mask: bool = False, **options: Any) -> Forward:
         if not traced_mask:

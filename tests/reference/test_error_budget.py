@@ -414,6 +414,20 @@ def test_tiny_numbers_may_underflow() -> None:
     assert budget.dv.max() < 1e-36
 
 
+def test_a_probability_that_is_flushed_takes_its_product_along() -> None:
+    q, k = np.ones((1, 1, 1)), np.array([[[0.0], [-87.4], [0.0]]])
+    v, d_out = np.array([[[0.0], [100.0], [0.0]]]), np.full((1, 1, 1), 100.0)
+    mask = np.array([[[True, True, False]]])
+    result = attend(q, k, v, mask)
+    assert 0 < result.probabilities[0, 0, 1] < FLOAT32.smallest
+    made = gradients(q, k, v, mask, d_out, result=result)
+    budget = gradient_budget(q, k, v, d_out, result, made, FLOAT32)
+    # A machine that flushes it has 0 here, for a product of 1e4 times the probability.
+    assert made.dk[0, 1, 0] > 100 * FLOAT32.smallest
+    assert error_ratio(np.zeros((1, 3, 1)), made.dk, budget.dk)[0, 1, 0] < 1
+    assert budget.dk[0, 2, 0] == 0  # nobody sees this key: nothing but 0 is right
+
+
 def test_a_zero_budget_asks_for_the_exact_value() -> None:
     assert error_ratio([0.0, 1e-30], np.zeros(2), np.zeros(2)).tolist() == [0.0, np.inf]
 

@@ -36,16 +36,6 @@ from reference.online_backward import OnlineBackward
 from reference.schedule import Schedule, flat_schedule, grid_schedule
 from reference.sharding import Shard, every_shard, shard_masks, slice_flat, slice_grid
 
-FEATURES = frozenset(
-    {
-        "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
-        "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "empty_rows:zero", "vmap", "vmap:backward", "fused_backward", "split_backward",
-        "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
-        "traced_masks",
-    }
-)  # fmt: skip
-
 #: Implementation options, the default value first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "exponent": ("natural", "base2"),

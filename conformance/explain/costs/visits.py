@@ -104,7 +104,7 @@ def flash_fetches(rows: int, columns: int, heads: Heads) -> int:
 
 
 def list_fetches(rows: Rows, heads: Heads) -> int:
-    """Fetches of k, or of v, by a kernel that lists active blocks only, one a step."""
+    """Fetches of k, or of v, by a kernel that lists active blocks only, one per step."""
     some = rows.active > 0
     first, last = rows.first[some], rows.last[some]
     if len(first) == 0:
