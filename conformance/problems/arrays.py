@@ -44,7 +44,7 @@ LARGEST_COTANGENT = 4 * LOUD
 
 
 def rounded(array: Float64, dtype: str) -> Float32:
-    """The nearest values of the type of a problem, as float32."""
+    """Rounds to the type of a problem; the result is float32."""
     return to_bfloat16(array) if dtype == "bfloat16" else array.astype(np.float32)
 
 
@@ -55,7 +55,7 @@ def expanded(runs: tuple[tuple[int, int], ...]) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=64)
 def inputs(problem: Problem) -> Inputs:
-    """The arrays of a problem. They must not be changed.
+    """Returns the arrays of a problem; callers must not change them.
 
     Raises:
       ValueError: the regime is unknown, or its numbers are none that every float32 arithmetic can work with.
@@ -88,13 +88,13 @@ def inputs(problem: Problem) -> Inputs:
 
 
 def overflows(problem: Problem, forward: ArithmeticProfile) -> bool:
-    """Whether a right forward pass of the given arithmetic may overflow, in some order of summation."""
+    """Whether a correct forward pass in the given arithmetic may overflow, in some order of summation."""
     sizes = forward_sizes(inputs(problem), forward, problem.soft_cap)
     return overflowing(sizes) is not None
 
 
 def overflows_backward(problem: Problem, backward: ArithmeticProfile = FLOAT32) -> bool:
-    """Whether a right backward pass of the given arithmetic may overflow, for some kind of cotangent."""
+    """Whether a correct backward pass in the given arithmetic may overflow, for some kind of cotangent."""
     sizes = backward_sizes(inputs(problem), LARGEST_COTANGENT, backward, problem.soft_cap)
     return overflowing(sizes) is not None
 

@@ -1,6 +1,6 @@
 """Arrays of a problem, from its regime and seed: the same on every machine.
 
-A *regime* is a family of inputs that brings out one kind of mistake: ordinary random numbers hide most of them.
+A *regime* is a family of inputs designed to expose one kind of mistake: ordinary random numbers hide most mistakes.
 Every value comes from a hash of its position (no state, no floating-point library function), is a float32, and is
 exact in the type of the problem. What a regime can falsify is written beside it.
 """
@@ -23,7 +23,7 @@ _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def hashed(seed: int, stream: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """64 random bits for every place: splitmix64 of the place's number, with a key of seed and stream."""
+    """64 random bits for every element: splitmix64 of its index, with a key of seed and stream."""
     digest = hashlib.sha256(f"{seed}/{stream}".encode()).digest()
     key = np.uint64(int.from_bytes(digest[:8], "little"))
     with np.errstate(over="ignore"):
@@ -47,7 +47,7 @@ def signs(seed: int, stream: str, shape: tuple[int, ...]) -> Float64:
 
 
 def few(salt: int, shape: tuple[int, ...]) -> Float64:
-    """Values -1, 0 and 1 in no visible order, by a formula of one line."""
+    """Values -1, 0 and 1 without a visible pattern, from a one-line formula."""
     n = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(1000003 * salt)
     with np.errstate(over="ignore"):
         third = n * n * np.uint64(2654435761) // np.uint64(65536) % np.uint64(3)
@@ -56,7 +56,7 @@ def few(salt: int, shape: tuple[int, ...]) -> Float64:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a regime needs to know of a problem."""
+    """What a regime needs to know about a problem."""
 
     seed: int
     q: tuple[int, int, int]
@@ -134,7 +134,7 @@ def _signed(shapes: Shapes) -> Arrays:
 
 @regime(
     "flat",
-    "nearly equal probabilities; v spells the position of its key in -1 and 1, so that one key more or less shows",
+    "nearly equal probabilities; v encodes the position of its key in -1 and 1, so that one extra or missing key shows",
     "FWD-1", "FWD-5", "FWD-6", "FWD-12", "FWD-13", "FWD-20", "RING-2", "RING-3", "BWD-2",
 )  # fmt: skip
 def _flat(shapes: Shapes) -> Arrays:
@@ -155,7 +155,7 @@ def _rising(shapes: Shapes) -> Arrays:
 
 @regime(
     "falling",
-    "the maximum stands at the beginning: later blocks must be scaled down",
+    "the largest logits come first: later blocks must be scaled down",
     "FWD-12", "RES-4", "RING-4", "RING-5",
 )  # fmt: skip
 def _falling(shapes: Shapes) -> Arrays:
@@ -165,7 +165,7 @@ def _falling(shapes: Shapes) -> Arrays:
 
 @regime(
     "tilted",
-    "logits grow with the position up to 64: behind a causal edge the hidden keys are the heaviest",
+    "logits grow with the position up to 64: the keys behind a causal edge have the largest logits",
     "FWD-2", "RES-1", "RES-3", "RING-3",
 )  # fmt: skip
 def _tilted(shapes: Shapes) -> Arrays:
@@ -183,7 +183,7 @@ def _low(shapes: Shapes) -> Arrays:
 
 @regime(
     "leading",
-    "the first half of the keys has logits of 100, the second of -100: rows that are masked at first must forget it",
+    "the first half of the keys has logits of 100, the second of -100: rows that hide the first must not scale by it",
     "FWD-2", "FWD-18", "RING-15",
 )  # fmt: skip
 def _leading(shapes: Shapes) -> Arrays:
@@ -193,7 +193,7 @@ def _leading(shapes: Shapes) -> Arrays:
 
 @regime(
     "positive",
-    "positive values, so that sums grow and never cancel: shows sums of low precision",
+    "positive values, so sums grow and never cancel: exposes sums of low precision",
     "NUM-2", "NUM-3",
 )  # fmt: skip
 def _positive(shapes: Shapes) -> Arrays:
@@ -202,7 +202,7 @@ def _positive(shapes: Shapes) -> Arrays:
 
 @regime(
     "cancelling",
-    "logits of a few units as differences of large terms: shows products of low precision",
+    "logits of a few units as differences of large terms: exposes products of low precision",
     "NUM-3", "NUM-4",
 )  # fmt: skip
 def _cancelling(shapes: Shapes) -> Arrays:
@@ -289,7 +289,7 @@ BARE = "bare "
 
 
 def _bare(name: str) -> None:
-    """Registers a regime of levels alone."""
+    """Registers a regime that is defined by its levels."""
     other = REGIMES[name]
 
     def make(shapes: Shapes) -> Arrays:
