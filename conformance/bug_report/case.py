@@ -22,9 +22,9 @@ from conformance.contract.remote.errors import NotTried
 from conformance.findings.expectation import Presence, Refusal
 from conformance.findings.finding import Finding
 from conformance.findings.observation import Unwritten
-from conformance.problems.arrays import Inputs
+from conformance.problems.arrays import d_out, inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import d_out, inputs
 from conformance.search.search import evaluate
 from reference.attention import attend, visible_pairs
 from reference.flat import FlatMaskInfo

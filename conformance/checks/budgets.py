@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Arithmetic, Forward
-from conformance.problems.arrays import Inputs
+from conformance.problems.arrays import Cotangent, d_logsumexp, d_out, inputs, visible
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import Cotangent, d_logsumexp, d_out, inputs, visible
 from reference.attention import AttentionResult, Float, attend
 from reference.error_budget import ArithmeticProfile, ForwardBudget, forward_budget
 from reference.error_budget_backward import GradientBudget, gradient_budget

@@ -28,16 +28,9 @@ from conformance.drawing.signatures import MANY
 from conformance.findings.expectation import Within
 from conformance.findings.place import Place
 from conformance.findings.values import number
+from conformance.problems.arrays import Cotangent, d_out, inputs, rounded, seeing_rows, visible
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import (
-    Cotangent,
-    bell,
-    d_out,
-    inputs,
-    rounded,
-    seeing_rows,
-    visible,
-)
+from conformance.problems.regimes import bell
 from reference.attention import attend
 from reference.error_budget_backward import difference_budget
 from reference.masks import Bool

@@ -20,8 +20,8 @@ from conformance.checks.registry import expect_presence, judges
 from conformance.contract.fence import Subject
 from conformance.drawing.mask_domain import MaskDomain
 from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.arrays import inputs
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs
 from reference.blocks import PARTIAL
 from reference.mask_info import GridMaskInfo
 

@@ -27,8 +27,8 @@ from conformance.drawing.signatures import MANY
 from conformance.findings.expectation import Written
 from conformance.findings.observation import Unwritten
 from conformance.findings.place import Place
+from conformance.problems.arrays import inputs, rounded, seeing_rows
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs, rounded, seeing_rows
 from reference.blocks import EMPTY, labels
 from reference.masks import Causal
 from reference.outputs import unwritten

@@ -16,9 +16,9 @@ from conformance.contract.protocol import Forward
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.findings.place import Place
 from conformance.findings.values import Plain
-from conformance.problems.arrays import Inputs
+from conformance.problems.arrays import inputs, rounded, seeing_rows, visible
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import inputs, rounded, seeing_rows, visible
 from reference.attention import kv_head_of
 from reference.blocks import EMPTY, FULL, PARTIAL, labels
 from reference.flat import FlatMaskInfo

@@ -18,8 +18,8 @@ from conformance.checks.registry import bad_argument, judges, reject, result_unl
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Forward, Gradients
 from conformance.drawing.numeric_domain import NumericDomain
+from conformance.problems.arrays import d_out, inputs
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import d_out, inputs
 
 Array = NDArray[Any]
 

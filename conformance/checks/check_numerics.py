@@ -10,9 +10,9 @@ from conformance.checks.registry import Measure, judges
 from conformance.contract.fence import Subject
 from conformance.drawing.numeric_domain import GENERAL, NumericDomain
 from conformance.findings.place import Place
+from conformance.problems.arrays import inputs, seeing_rows
 from conformance.problems.features import features_of
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs, seeing_rows
 from reference.error_budget import accuracy_ratio
 from reference.online import compile_program, online_forward
 

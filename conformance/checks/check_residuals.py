@@ -18,9 +18,9 @@ from conformance.drawing.numeric_domain import MODERATE, NumericDomain
 from conformance.findings.expectation import InRange, OneOf
 from conformance.findings.place import Place
 from conformance.findings.values import number
+from conformance.problems.arrays import seeing_rows, visible
 from conformance.problems.mask_json import Blocks
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import seeing_rows, visible
 from reference.masks import And, Bool
 
 GROUP = "numerics-residuals"

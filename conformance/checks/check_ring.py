@@ -24,8 +24,8 @@ from conformance.contract.fence import Crash, Subject
 from conformance.contract.protocol import Forward
 from conformance.drawing.numeric_domain import MODERATE, NumericDomain
 from conformance.findings.place import Place
+from conformance.problems.arrays import inputs, seeing_rows, visible
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs, seeing_rows, visible
 from reference.masks import Bool, Dense
 
 GROUP = "numerics-ring"

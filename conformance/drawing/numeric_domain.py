@@ -21,9 +21,9 @@ from conformance.drawing.ingredients import (
 from conformance.drawing.numeric_vectors import VECTORS, NumericVector
 from conformance.drawing.signatures import SIGNATURES, VARYING, Signature, unit
 from conformance.drawing.strategies import differs
+from conformance.problems.arrays import overflows_backward
 from conformance.problems.features import COMPUTED
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import overflows_backward
 from reference.masks import Expr
 
 #: Regimes for implementations of any arithmetic: every logit is moderate.

@@ -17,7 +17,7 @@ from conformance.mutants.patches import (
     LastStepLost,
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import Real
 from reference.attention import Float
 from reference.mask_info import Direction

@@ -16,7 +16,7 @@ from conformance.mutants.patches import (
     LastStepLost,
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import Real
 from reference.blocks import FULL
 from reference.masks import Bool

@@ -18,7 +18,7 @@ from conformance.mutants.patches import (
     Stage,
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import Arithmetic, Real, to_bfloat16
 from reference.masks import Bool
 from reference.online import OnlineForward, OnlineResult, RowState

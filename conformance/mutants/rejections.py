@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from conformance.adapters.reference.numerics import Numerics
 from conformance.contract.protocol import Edit
 from conformance.mutants.base import Mutant, add
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Expr, Full

@@ -13,7 +13,7 @@ from conformance.mutants.base import add
 from conformance.mutants.patches import (
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import LN_2, Real
 from reference.masks import Bool
 from reference.online import OnlineForward, RowState, finite_or_zero

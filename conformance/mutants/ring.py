@@ -14,7 +14,7 @@ from conformance.mutants.base import add
 from conformance.mutants.patches import (
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.attention import Float, SegmentIds
 from reference.masks import Bool
 from reference.online import OnlineResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
+from conformance.problems.arrays import seeing_rows
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import seeing_rows
 from reference.mask_info import DIRECTIONS, Shards
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from conformance.problems.arrays import visible
 from conformance.problems.features import FEATURES
 from conformance.problems.mask_json import kind_of
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import visible
 from reference.blocks import Int32, labels
 from reference.mask_info import DIRECTIONS, Direction
 from reference.masks import Bool, Causal

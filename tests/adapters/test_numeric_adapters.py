@@ -16,8 +16,8 @@ from conformance.adapters.shared.prepared import KernelSpec
 from conformance.checks.budgets import exact_backward, exact_forward
 from conformance.contract.fence import Subject
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import d_out, inputs
 from conformance.problems.mask_json import Blocks
-from conformance.problems.regimes import d_out, inputs
 from reference.error_budget import U_BFLOAT16, error_ratio
 from reference.masks import Causal, Expr, Full
 

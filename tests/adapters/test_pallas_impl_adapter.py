@@ -24,8 +24,8 @@ from conformance.checks.comparison import forward_matches, gradients_match
 from conformance.contract.fence import Subject
 from conformance.drawing.signatures import signature
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import inputs
 from conformance.problems.mask_json import Blocks, Random
-from conformance.problems.regimes import inputs
 from pallas_impl.schedule import unpack_meta
 from reference.blocks import labels
 from reference.flat import FlatMaskInfo, compile_flat

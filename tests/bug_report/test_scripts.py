@@ -28,8 +28,9 @@ from conformance.contract.fence import Subject
 from conformance.findings.finding import Finding
 from conformance.mutants import MUTANTS, MutantAdapter, load_all
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import Cotangent, d_out, inputs, visible
 from conformance.problems.mask_json import PATTERNS, Blocks, Random
-from conformance.problems.regimes import BARE, REGIMES, SIMPLE, Cotangent, d_out, inputs, visible
+from conformance.problems.regimes import BARE, REGIMES, SIMPLE
 from conformance.search import known_deviations as expectation
 from conformance.search.search import evaluate
 from conformance.strategies import masks as drawn_masks

@@ -19,7 +19,7 @@ from conformance.contract.protocol import Description, Edit, Gradients
 from conformance.drawing.mask_domain import MaskDomain
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.problem import BlockSizes, Problem
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.search.search import PROFILES, Profile, run_check
 from reference.error_budget import ArithmeticProfile
 from reference.mask_info import Direction

@@ -17,7 +17,7 @@ from conformance.adapters.shared.mask_arrays import grid_info, padded_stack
 from conformance.adapters.shared.mask_function import Ids, MaskFunction
 from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.contract.protocol import Arithmetic, Edit, Forward
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from pallas_impl import compile_mask, masks
 from pallas_impl.api import SplashAttentionKernel, make_splash_mha, make_splash_mqa

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from conformance.adapters.reference.ring import RingNumerics
 from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from reference.attention import Float, soft_capped
 from reference.blocks import PARTIAL

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from conformance.adapters.shared.device import ON_TPU, accepts
 from conformance.contract.protocol import Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 
 #: Compiles a quarter faster; the arrays are too small for faster code to matter. JAX before 0.5 takes no such options.
 QUICK: dict[str, Any] = {}

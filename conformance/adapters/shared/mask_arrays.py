@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance.problems.arrays import expanded
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import expanded
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo, IntArray
 from reference.masks import Bool

@@ -24,7 +24,7 @@ from conformance.adapters.shared.mask_function import Ids, MaskFunction, in_kern
 from conformance.adapters.shared.masks import library_mask
 from conformance.adapters.tracing import BlockAxes, KernelTrace, schedule_from_trace
 from conformance.contract.protocol import Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.mask_json import expr_to_json
 from conformance.problems.problem import Problem
 from reference.mask_info import Direction, Shards

@@ -19,7 +19,7 @@ from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.adapters.tokamax import ring as tokamax_ring
 from conformance.contract.library import import_module, is_fork
 from conformance.contract.protocol import Arithmetic, Edit, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16, mxu_multiply_u
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.contract.protocol import Description
+from conformance.problems.arrays import expanded
 from conformance.problems.features import features_of
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import BARE, REGIMES, SIMPLE, expanded
+from conformance.problems.regimes import BARE, REGIMES, SIMPLE
 from conformance.search.minimise.simpler_masks import complexity, crop, scale, simpler_masks
 from reference.mask_info import DIRECTIONS, Shards
 from reference.masks import Mask
