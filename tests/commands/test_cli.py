@@ -97,7 +97,7 @@ def test_reports_for_machines(said: Run) -> None:
     report = json.loads(Path("r.json").read_text())
     assert report["implementation"] == "mine.py:Wrong"
     assert (report["version"], report["profile"], report["seed"]) == ("1.5", "quick", 7)
-    assert (report["schema"], report["complete"], report["exit_code"]) == (2, True, 1)
+    assert (report["schema"], report["complete"], report["exit_code"]) == (3, True, 1)
     assert report["errors"] == []
     assert report["clauses"] == {
         "LABEL-1": "conforms",
