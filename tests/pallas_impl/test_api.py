@@ -109,7 +109,11 @@ def test_segments_sinks_and_heads_refused() -> None:
         ({"head_shards": 0}, ValueError, "head_shards must be at least 1"),
         ({"q_seq_shards": 1.5}, TypeError, "q_seq_shards must be an integer"),
         ({"q_seq_shards": 3}, ValueError, "q_shards|q_seq_shards"),
-        ({"block_sizes": 128}, TypeError, "block_sizes must be pallas_impl.BlockSizes, got builtins.int"),
+        (
+            {"block_sizes": 128},
+            TypeError,
+            "block_sizes must be pallas_impl.BlockSizes, got builtins.int",
+        ),
         ({"mask": jnp.zeros((S, S))}, TypeError, "mask must be boolean"),
         ({"mask": jnp.zeros((S,), bool)}, ValueError, "mask must have shape"),
     ],
