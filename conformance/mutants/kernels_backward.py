@@ -6,7 +6,7 @@ from conformance.mutants.base import add
 from conformance.mutants.kernels import in_module, kernel_mutant
 
 _KV_INDEX = """head, column = w.block(s)
-            return head // group, column, 0"""
+            return kv_head_of(head, group), column, 0"""
 _SLOPE = "                ds = ds * (1.0 - capped * capped)\n"
 _Q_INDEX = """head, column = w.block(s)
             return head, column, 0"""
@@ -29,7 +29,8 @@ add(
         "head map",
         "mixed-b",
         *in_module(
-            "backward_dq", ("return head // group, column, 0", "return head % kv_heads, column, 0")
+            "backward_dq",
+            ("return kv_head_of(head, group), column, 0", "return head % kv_heads, column, 0"),
         ),
     ),
     kernel_mutant(

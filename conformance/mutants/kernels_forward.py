@@ -6,7 +6,7 @@ from conformance.mutants.base import add
 from conformance.mutants.kernels import in_module, kernel_mutant
 
 _KV_INDEX = """head, column = w.block(s)
-            return head // group, column, 0"""
+            return kv_head_of(head, group), column, 0"""
 _SINK_TERM = """            sink = r["sinks"][0, head] * LOG2E
             peak = jnp.maximum(m, sink)
             scale = jnp.exp2(m - peak)"""
@@ -59,7 +59,8 @@ add(
         "head map",
         "gqa",
         *in_module(
-            "forward", ("return head // group, column, 0", "return head % kv_heads, column, 0")
+            "forward",
+            ("return kv_head_of(head, group), column, 0", "return head % kv_heads, column, 0"),
         ),
     ),
     kernel_mutant(

@@ -180,7 +180,7 @@ def test_an_interruption_keeps_what_is_there(said: Run, monkeypatch: pytest.Monk
         done.append(task[0])
         return kill.kill(MUTANTS[task[0]], task[1], QUICK)
 
-    monkeypatch.setattr(kill, "kill_named", interrupted)
+    monkeypatch.setattr(mutants, "kill_named", interrupted)
     found = said("mutants", "--clause", "LABEL-2", "--json", "m.json", *ONE)
     assert found.code == 2
     assert "interrupted: this result is partial" in found.out
