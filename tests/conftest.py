@@ -9,10 +9,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from conformance import cli, constants
-from conformance.memory_maps import ROOM
-from conformance.profiles import PROFILES, Profile
-from tests.command_line import ADAPTERS, Run, Said
+from conformance.commands import cli
+from conformance.contract.memory_maps import ROOM
+from conformance.drawing import constants
+from conformance.search.effort import PROFILES, Profile
+from tests.commands.command_line import ADAPTERS, Run, Said
 
 # Before JAX starts: devices for rings, whichever test comes first, and compilers in several processes.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
@@ -49,7 +50,7 @@ def room() -> Iterator[None]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with nothing but the adapters of `tests.command_line`."""
+    """A folder with nothing but the adapters of `tests.commands.command_line`."""
     (tmp_path / "mine.py").write_text(ADAPTERS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -9,6 +9,6 @@ MODULES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("check_*
 
 
 def load_all() -> None:
-    """Imports every module of checks, which registers them in `conformance.judge.CHECKS`."""
+    """Imports every module of checks, which registers them in `conformance.checks.registry.CHECKS`."""
     for name in MODULES:
         importlib.import_module(f"{__name__}.{name}")

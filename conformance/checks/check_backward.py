@@ -11,26 +11,33 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward, Gradients
+from conformance.checks.budgets import arithmetic_of, exact_backward, rescales
 from conformance.checks.check_forward_invariance import (
+    batch_of,
     hidden_keys_changed,
     is_stored,
     skip_variants,
 )
-from conformance.compare import (
-    arithmetic_of,
-    compare,
-    exact_backward,
-    gradients_match,
-    rescales,
-    same_bits,
+from conformance.checks.comparison import compare, gradients_match, same_bits
+from conformance.checks.registry import Violation, expect, judges
+from conformance.contract.fence import Crash, Subject
+from conformance.contract.protocol import Forward, Gradients
+from conformance.contract.remote.errors import Refused
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.signatures import MANY
+from conformance.findings.expectation import Within
+from conformance.findings.place import Place
+from conformance.findings.values import number
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.regimes import (
+    Cotangent,
+    bell,
+    d_out,
+    inputs,
+    rounded,
+    seeing_rows,
+    visible,
 )
-from conformance.foreign.errors import Refused
-from conformance.judge import Violation, expect, judges
-from conformance.numeric_domain import MANY, NumericDomain
-from conformance.problem import BlockSizes, Problem
-from conformance.regimes import Cotangent, bell, d_out, inputs, rounded, seeing_rows, visible
-from conformance.subject import Crash, Subject
 from reference.attention import attend
 from reference.error_budget import forward_budget
 from reference.error_budget_backward import difference_budget
@@ -64,7 +71,7 @@ def has_row_with_one_key(problem: Problem) -> bool:
 def check_logit_gradients(subject: Subject, problem: Problem) -> None:
     """dq where a row sees one key: 0, since ``dp`` and ``di`` are equal; and what it adds to dk."""
     single = visible(problem).sum(axis=2) == 1
-    gradients_match(subject, problem, ("dq",), rows=single, note=", a row with one visible key")
+    gradients_match(subject, problem, ("dq",), rows=single, given={"rows": "with one visible key"})
     gradients_match(subject, problem, ("dk",))
 
 
@@ -135,8 +142,8 @@ def check_unseen_keys_have_no_gradient(subject: Subject, problem: Problem) -> No
     found, rows = subject.backward(problem), unseen_keys(problem)
     for name in ("dk", "dv"):
         array = np.asarray(getattr(found, name))
-        note = ", a key that no query sees"
-        same_bits(name, array, np.zeros_like(array), problem, rows=rows, note=note)
+        given = {"keys": "that no query sees"}
+        same_bits(name, array, np.zeros_like(array), problem, rows=rows, given=given)
 
 
 @judges(
@@ -174,8 +181,8 @@ def other_blocks(problem: Problem) -> list[BlockSizes]:
 def check_block_sizes_of_directions(subject: Subject, problem: Problem) -> None:
     """Different block sizes forward, in dkv and in dq."""
     for sizes in other_blocks(problem):
-        note = f" with blocks { ({k: v for k, v in vars(sizes).items() if v}) }"
-        gradients_match(subject, problem.but(blocks=sizes), note=note)
+        given = {f"block_{name}": size for name, size in vars(sizes).items() if size}
+        gradients_match(subject, problem.but(blocks=sizes), given=given)
 
 
 @judges(
@@ -209,8 +216,7 @@ def check_loss_on_other_rows(subject: Subject, problem: Problem) -> None:
 )
 def check_gradients_beside_residuals(subject: Subject, problem: Problem) -> None:
     """The call that returns residuals, differentiated."""
-    note = " of a call that returns residuals"
-    gradients_match(subject, problem, with_residuals=True, note=note)
+    gradients_match(subject, problem, with_residuals=True, given={"residuals": True})
 
 
 @judges(
@@ -224,7 +230,7 @@ def check_loss_on_logsumexp(subject: Subject, problem: Problem) -> None:
         subject.backward(problem, with_lse=True)
     except (Crash, Refused):
         return
-    gradients_match(subject, problem, with_lse=True, note=" with a loss on logsumexp")
+    gradients_match(subject, problem, with_lse=True, given={"loss": "on output and logsumexp"})
 
 
 #: Change along the direction of a difference, relative to the size of the array: large against rounding, small
@@ -273,11 +279,8 @@ def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
         rise = float(((outputs[0] - outputs[1]) * cotangent).sum())
         slope = float((np.asarray(getattr(found, f"d{name}"), dtype=np.float64) * shift).sum())
         if not abs(rise - slope) <= budget:
-            raise Violation(
-                f"slope of the output along a direction in {name}",
-                f"{rise:.9g} within {budget:.2g}, the difference of two outputs",
-                f"{slope:.9g} from d{name}",
-            )
+            place = Place("output", "slope").under(along=name, of="two outputs", by=f"d{name}")
+            raise Violation(place, Within(number(rise), number(budget)), slope)
 
 
 @judges(
@@ -290,7 +293,7 @@ def check_linear_in_d_out(subject: Subject, problem: Problem) -> None:
     zero = subject.backward(problem, "zero")
     for name in ("dq", "dk", "dv"):
         array = np.asarray(getattr(zero, name))
-        same_bits(name, array, np.zeros_like(array), problem, note=" for d_out = 0")
+        same_bits(name, array, np.zeros_like(array), problem, given={"d_out": "0"})
     kinds: tuple[Cotangent, ...] = ("combined", "first", "second")
     found = [subject.backward(problem, kind) for kind in kinds]
     exact = [exact_backward(subject, problem, kind) for kind in kinds]
@@ -298,7 +301,7 @@ def check_linear_in_d_out(subject: Subject, problem: Problem) -> None:
         all_, x, y = (np.asarray(getattr(g, name), dtype=np.float64) for g in found)
         budgets = [getattr(e.budget, name) for e in exact]
         allowed = budgets[0] + 2 * budgets[1] + budgets[2]
-        compare(name, all_, 2 * x - y, allowed, problem, note=" for d_out = 2 x - y")
+        compare(name, all_, 2 * x - y, allowed, problem, given={"d_out": "2 x - y"})
 
 
 @judges("BWD-19", with_trait("head_dim_v"), heavy=True)
@@ -324,8 +327,8 @@ def check_hidden_keys_do_not_change_dq(subject: Subject, problem: Problem) -> No
     prepared = subject.prepare(problem)
     found: Gradients = subject.call("backward", lambda: prepared.backward(changed, d_out(problem)))
     before = subject.backward(problem)
-    note = " after other keys and values, hidden from this row"
-    same_bits("dq", np.asarray(found.dq), np.asarray(before.dq), problem, rows=rows, note=note)
+    given = {"hidden_keys": "changed"}
+    same_bits("dq", np.asarray(found.dq), np.asarray(before.dq), problem, rows=rows, given=given)
 
 
 @judges(
@@ -338,16 +341,15 @@ def check_hidden_keys_do_not_change_dq(subject: Subject, problem: Problem) -> No
 def check_dq_of_empty_rows(subject: Subject, problem: Problem) -> None:
     """dq is exactly 0 where a row sees nothing, whole q blocks included."""
     array, rows = np.asarray(subject.backward(problem, "loud").dq), ~seeing_rows(problem)
-    same_bits(
-        "dq", array, np.zeros_like(array), problem, rows=rows, note=", a row that sees nothing"
-    )
+    given = {"rows": "that see nothing"}
+    same_bits("dq", array, np.zeros_like(array), problem, rows=rows, given=given)
 
 
 @judges("BWD-23", NumericDomain(signatures=ALONE, where=is_stored, group=GROUP), heavy=True)
 def check_skipping_does_not_change_gradients(subject: Subject, problem: Problem) -> None:
     """Shrunk and not, in every layout."""
-    for name, other in skip_variants(subject, problem):
-        gradients_match(subject, other, note=name)
+    for given, other in skip_variants(subject, problem):
+        gradients_match(subject, other, given=given)
 
 
 @judges("BWD-24", with_trait("sinks"), heavy=True)
@@ -368,10 +370,14 @@ def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
     """Shape and type of the input; sinks are float32 whatever the other arrays are."""
     found, made = subject.backward(problem), inputs(problem)
     for name, dtype in zip(("q", "k", "v"), found.dtypes, strict=True):
-        expect(f"shape of d{name}", getattr(made, name).shape, np.shape(getattr(found, f"d{name}")))
-        expect(f"type of d{name}", problem.dtype, dtype)
+        expect(
+            Place(f"d{name}", "shape"),
+            getattr(made, name).shape,
+            np.shape(getattr(found, f"d{name}")),
+        )
+        expect(Place(f"d{name}", "dtype"), problem.dtype, dtype)
     if problem.sinks is not None:
-        expect("type of dsinks", "float32", found.dtype_of_dsinks)
+        expect(Place("dsinks", "dtype"), "float32", found.dtype_of_dsinks)
 
 
 @judges(
@@ -384,15 +390,12 @@ def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
 )  # fmt: skip
 def check_gradients_of_a_batch(subject: Subject, problem: Problem) -> None:
     """Two elements with other arrays, and other segments, in one batch."""
-    segments = problem.segments
-    if segments is not None:
-        segments = (segments[0][::-1], segments[1][::-1])
-    members = [problem, problem.but(seed=problem.seed + 1, segments=segments)]
+    members = batch_of(problem)
     prepared = subject.prepare(problem)
     batch: list[Gradients] = subject.call(
         "backward_batch",
         lambda: prepared.backward_batch([inputs(p) for p in members], [d_out(p) for p in members]),
     )
     for n, (member, found) in enumerate(zip(members, batch, strict=True)):
-        note = f" of batch element {n}"
-        gradients_match(subject, member, found=found, rows=seeing_rows(member), note=note)
+        given = {"batch_element": n}
+        gradients_match(subject, member, found=found, rows=seeing_rows(member), given=given)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.foreign.errors import Refused
-from conformance.judge import expect, expect_array, judges
-from conformance.neighbours import neighbours
-from conformance.problem import Problem
-from conformance.subject import Crash, Subject
-from conformance.views import active_blocks, expected_labels, shards_of
+from conformance.checks.compiled_arrays import active_blocks, expected_labels, shards_of
+from conformance.checks.registry import expect, expect_array, expect_presence, judges
+from conformance.contract.fence import Crash, Subject
+from conformance.contract.remote.errors import Refused
+from conformance.drawing.domain import Domain
+from conformance.findings.place import Place
+from conformance.problems.neighbours import neighbours
+from conformance.problems.problem import Problem
 
 ONE_MASK = Domain(several_masks="never")
 
@@ -20,7 +21,7 @@ def check_mask_shape(subject: Subject, problem: Problem) -> None:
     """The shape is (q_len, kv_len) and indexing follows it."""
     mask = subject.prepare(problem).mask(0)
     shape = subject.call("mask.shape", lambda: tuple(mask.shape))
-    expect("mask.shape", (problem.q_len, problem.kv_len), shape)
+    expect(Place("mask", "shape"), (problem.q_len, problem.kv_len), shape)
 
 
 @judges("CONV-2", Domain(kv_shards="any"))
@@ -56,12 +57,14 @@ def check_compiling_does_not_depend_on_history(subject: Subject, problem: Proble
             continue  # that every mask compiles is CONV-2
         for shard in shards_of(changed):
             expected = expected_labels(changed, "fwd", shard)
-            where = f"{other}, compiled after {problem.masks[0]}"
-            got = active_blocks(subject, changed, "fwd", shard).grid(expected.shape, where)
-            expect_array(where, expected, got)
+            place = Place("labels", direction="fwd").under(
+                mask=other, compiled_after=problem.masks[0]
+            )
+            got = active_blocks(subject, changed, "fwd", shard).grid(expected.shape, place)
+            expect_array(place, expected, got)
     after = compiled(problem)
     for name, value in before.items():
-        if value is None or after[name] is None:
-            expect(f"{name} compiled again", value, after[name])
-        else:
-            expect_array(f"{name} compiled again", np.asarray(value), after[name])
+        place = Place(name, direction="fwd").under(compiled="again")
+        expect_presence(place, value is not None, after[name])
+        if value is not None:
+            expect_array(place, np.asarray(value), after[name])

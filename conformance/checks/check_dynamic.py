@@ -6,16 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from conformance.checks.check_labels import label_pair
-from conformance.checks.check_mask_info import compare_stored, in_range
-from conformance.compare import forward_matches, gradients_match
-from conformance.domain import Domain
-from conformance.judge import Violation, expect_array, judges
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import inputs
-from conformance.subject import Subject
-from conformance.views import active_blocks, expected_labels, local_info, place_name, shards_of
+from conformance.checks.check_labels import compare_labels
+from conformance.checks.check_mask_info import compare_stored, in_range, mask_next_in_range
+from conformance.checks.comparison import forward_matches, gradients_match
+from conformance.checks.compiled_arrays import (
+    active_blocks,
+    expected_labels,
+    local_info,
+    parts_of,
+    place_of,
+)
+from conformance.checks.registry import expect_presence, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs
 from reference.blocks import PARTIAL
 from reference.mask_info import GridMaskInfo
 
@@ -29,38 +35,33 @@ RESULTS = NumericDomain(
 @judges("DYNAMIC-1", DYNAMIC, heavy=True)
 def check_dynamic_labels(subject: Subject, problem: Problem) -> None:
     """The labels of a run-time mask."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            expected, actual, where = label_pair(subject, problem, direction, shard)
-            expect_array(where, expected, actual)
+    compare_labels(subject, problem)
 
 
 @judges("DYNAMIC-2", DYNAMIC, heavy=True)
 def check_dynamic_stored_blocks(subject: Subject, problem: Problem) -> None:
     """Every partial block finds its values."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            partial = (expected_labels(problem, direction, shard) == PARTIAL).any()
-            if partial and active_blocks(subject, problem, direction, shard).stack is None:
-                where = f"stack ({place_name(direction, shard, problem)})"
-                raise Violation(where, "the blocks of the mask", "none")
-            compare_stored(subject, problem, direction, shard)
+    for direction, shard in parts_of(subject, problem):
+        if (expected_labels(problem, direction, shard) == PARTIAL).any():
+            stack = active_blocks(subject, problem, direction, shard).stack
+            place = place_of("partial_mask_blocks", direction, shard, problem)
+            expect_presence(place, True, stack)
+        compare_stored(subject, problem, direction, shard)
 
 
 @judges("DYNAMIC-3", DYNAMIC, heavy=True)
 def check_dynamic_indices(subject: Subject, problem: Problem) -> None:
     """Every index of a run-time mask names a block of the shard."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            where = f"({place_name(direction, shard, problem)})"
-            _, q_blocks, kv_blocks = expected_labels(problem, direction, shard).shape
-            blocks = q_blocks if direction == "dkv" else kv_blocks
-            data = info.data_next if isinstance(info, GridMaskInfo) else info.active_cols
-            in_range(f"fetch index {where}", data.astype(np.int32), blocks)
-            if info.mask_next is not None and info.partial_mask_blocks is not None:
-                stored = len(info.partial_mask_blocks)
-                in_range(f"mask_next {where}", info.mask_next.astype(np.int32), stored)
+    for direction, shard in parts_of(subject, problem):
+        info = local_info(subject, problem, direction, shard)
+        _, q_blocks, kv_blocks = expected_labels(problem, direction, shard).shape
+        name = "data_next" if isinstance(info, GridMaskInfo) else "active_cols"
+        in_range(
+            place_of(name, direction, shard, problem),
+            getattr(info, name).astype(np.int32),
+            q_blocks if direction == "dkv" else kv_blocks,
+        )
+        mask_next_in_range(subject, problem, direction, shard)
 
 
 @judges("DYNAMIC-5", RESULTS, heavy=True)

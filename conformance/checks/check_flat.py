@@ -7,29 +7,28 @@ from collections.abc import Iterator
 import numpy as np
 
 from conformance.checks.check_mask_info import compare_stored, in_range
-from conformance.domain import Domain
-from conformance.judge import Violation, expect, expect_array, judges
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import expected_labels, local_info, place_name, shards_of
+from conformance.checks.compiled_arrays import expected_labels, local_info, parts_of, place_of
+from conformance.checks.registry import Violation, expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.findings.expectation import Written
+from conformance.findings.observation import Unwritten
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
 from reference.blocks import Int32
 from reference.flat import FlatMaskInfo
 
 FLAT = Domain(layout="flat", several_masks="never", head_shards="never", kv_shards="any")
 
 
-def lists(subject: Subject, problem: Problem) -> Iterator[tuple[FlatMaskInfo, Int32, str]]:
-    """Every shard's list without padding, its labels with output blocks as rows, and its name."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            if isinstance(info, FlatMaskInfo):
-                grid = expected_labels(problem, direction, shard)[0]
-                yield (
-                    info,
-                    grid.T if direction == "dkv" else grid,
-                    place_name(direction, shard, problem),
-                )
+def lists(subject: Subject, problem: Problem) -> Iterator[tuple[FlatMaskInfo, Int32, Place]]:
+    """Every shard's list without padding, its labels with output blocks as rows, and its place."""
+    for direction, shard in parts_of(subject, problem):
+        info = local_info(subject, problem, direction, shard)
+        if isinstance(info, FlatMaskInfo):
+            grid = expected_labels(problem, direction, shard)[0]
+            where = place_of("list of blocks", direction, shard, problem)
+            yield info, grid.T if direction == "dkv" else grid, where
 
 
 @judges("FLAT-1", FLAT)
@@ -38,7 +37,7 @@ def check_list_of_blocks(subject: Subject, problem: Problem) -> None:
     for info, grid, where in lists(subject, problem):
         active = info.block_mask > 0
         got = np.stack([info.active_rows[active], info.active_cols[active]], axis=1)
-        expect_array(f"(row, column) of the entries ({where})", np.argwhere(grid), got)
+        expect_array(where.named("(row, column) of the entries"), np.argwhere(grid), got)
 
 
 @judges("FLAT-2", FLAT)
@@ -48,15 +47,15 @@ def check_labels_of_list(subject: Subject, problem: Problem) -> None:
         rows, columns = info.active_rows.astype(int), info.active_cols.astype(int)
         inside = (rows >= 0) & (rows < grid.shape[0]) & (columns >= 0) & (columns < grid.shape[1])
         expected = grid[rows[inside], columns[inside]]
-        expect_array(f"block_mask ({where})", expected, info.block_mask[inside].astype(np.int32))
+        found = info.block_mask[inside].astype(np.int32)
+        expect_array(where.named("block_mask"), expected, found)
 
 
 @judges("FLAT-3", FLAT)
 def check_stored_blocks_of_list(subject: Subject, problem: Problem) -> None:
     """Every entry with label 1 finds its stored block."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            compare_stored(subject, problem, direction, shard)
+    for direction, shard in parts_of(subject, problem):
+        compare_stored(subject, problem, direction, shard)
 
 
 @judges("FLAT-4", FLAT)
@@ -65,8 +64,8 @@ def check_empty_rows_are_listed(subject: Subject, problem: Problem) -> None:
     for info, grid, where in lists(subject, problem):
         missing = sorted(set(range(grid.shape[0])) - set(info.active_rows.tolist()))
         if missing:
-            actual = f"none for rows {missing}, which stay unwritten"
-            raise Violation(f"list ({where})", "an entry for every row", actual)
+            place, count = where.at(missing[0], axes=("row",)), (len(missing), grid.shape[0])
+            raise Violation(place, Written(), Unwritten(), count)
 
 
 @judges("FLAT-5", Domain(layout="flat", several_masks="never", q_shards="always", kv_shards="any"))
@@ -77,15 +76,15 @@ def check_padding_between_shards(subject: Subject, problem: Problem) -> None:
         if isinstance(info, FlatMaskInfo):
             length = len(info.block_mask) // (problem.shards.q * problem.shards.kv)
             longest = int(np.max(info.num_active_blocks))
-            expect(f"entries a shard ({direction})", longest, length)
+            expect(Place("list of blocks of a shard", "length", direction), longest, length)
 
 
 @judges("FLAT-6", FLAT)
 def check_list_indices_in_range(subject: Subject, problem: Problem) -> None:
     """Rows and columns name blocks of the shard."""
     for info, grid, where in lists(subject, problem):
-        in_range(f"active_rows ({where})", info.active_rows.astype(np.int32), grid.shape[0])
-        in_range(f"active_cols ({where})", info.active_cols.astype(np.int32), grid.shape[1])
+        in_range(where.named("active_rows"), info.active_rows.astype(np.int32), grid.shape[0])
+        in_range(where.named("active_cols"), info.active_cols.astype(np.int32), grid.shape[1])
 
 
 @judges("SHARD-6", FLAT)
@@ -95,8 +94,13 @@ def check_flat_shards_follow_one_another(subject: Subject, problem: Problem) -> 
     for direction in subject.description.directions:
         info = subject.mask_info(problem, direction)
         if isinstance(info, FlatMaskInfo):
-            expect(f"counts ({direction})", total, len(info.num_active_blocks))
-            expect(f"entries modulo shards ({direction})", 0, len(info.block_mask) % total)
+            counts = Place("num_active_blocks", "length", direction)
+            expect(counts, total, len(info.num_active_blocks))
+            expect(
+                Place("list of blocks modulo shards", "length", direction),
+                0,
+                len(info.block_mask) % total,
+            )
     for info, grid, where in lists(subject, problem):
         active = int((info.block_mask > 0).sum())
-        expect(f"active blocks ({where})", int((grid > 0).sum()), active)
+        expect(where.named("active blocks").of("length"), int((grid > 0).sum()), active)

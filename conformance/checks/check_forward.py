@@ -11,18 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward
-from conformance.compare import (
-    compare,
-    forward_matches,
-    same_bits,
-    shift_equivalent,
+from conformance.checks.budgets import shift_equivalent
+from conformance.checks.comparison import compare, forward_matches, same_bits
+from conformance.checks.registry import (
+    Violation,
+    bad_argument,
+    expect,
+    judges,
+    result_unless_refused,
 )
-from conformance.judge import Violation, expect, judges, result_unless_refused
-from conformance.numeric_domain import MANY, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import inputs, rounded, seeing_rows
-from conformance.subject import Subject
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Forward
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.signatures import MANY
+from conformance.findings.expectation import Written
+from conformance.findings.observation import Unwritten
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs, rounded, seeing_rows
 from reference.blocks import EMPTY, labels
 from reference.masks import Causal
 from reference.outputs import unwritten
@@ -79,14 +85,14 @@ def check_segment_ids_are_only_compared(subject: Subject, problem: Problem) -> N
     assert problem.segments is not None
     ids = sorted({i for runs in problem.segments for i, _ in runs})
     for name, new in (
-        ("reversed", ids[::-1]),
+        ("in reverse order", ids[::-1]),
         ("from 0", list(range(len(ids)))),
         ("negative", [-1 - i for i in range(len(ids))]),
     ):
         other = dict(zip(ids, new, strict=True))
         renamed = tuple(tuple((other[i], n) for i, n in runs) for runs in problem.segments)
         found = subject.forward(problem.but(segments=renamed))
-        forward_matches(subject, problem, found=found, note=f" with {name} segment ids")
+        forward_matches(subject, problem, found=found, given={"segment_ids": name})
 
 
 @judges("FWD-8", with_trait("soft_cap"), heavy=True)
@@ -154,7 +160,8 @@ def check_every_q_block_is_written(subject: Subject, problem: Problem) -> None:
         schedule = subject.schedule(problem, "fwd", Shard())
         missing = unwritten(schedule, "o")
         if len(missing):
-            raise Violation(f"output block {tuple(map(int, missing[0]))}", "stored", "unwritten")
+            place = Place("output", direction="fwd").at(*missing[0], axes=("head", "q block"))
+            raise Violation(place, Written(), Unwritten())
     rows = ~seeing_rows(problem)
     if description.offers("empty_rows:zero"):
         same_bits("output", found, np.zeros_like(found), problem, rows=rows)
@@ -163,8 +170,8 @@ def check_every_q_block_is_written(subject: Subject, problem: Problem) -> None:
         other: Forward = subject.call(
             "forward", lambda: prepared.forward(inputs(problem), uninitialised=True)
         )
-        note = " in memory that starts as NaN"
-        same_bits("output", np.asarray(other.output), found, problem, rows=rows, note=note)
+        given = {"memory": "that starts as NaN"}
+        same_bits("output", np.asarray(other.output), found, problem, rows=rows, given=given)
 
 
 def extreme(*regimes: str) -> NumericDomain:
@@ -198,13 +205,13 @@ def check_head_dimensions(subject: Subject, problem: Problem) -> None:
     for dim in (64, 96, 128, 192, 256):
         other = problem.but(head_dim=dim, head_dim_v=dim)
         if dim in subject.description.head_dims:
-            forward_matches(subject, other, note=f" with head_dim={dim}")
+            forward_matches(subject, other, given={"head_dim": dim})
         else:
             names = ("head_dim", "head dim", "head size", "lanes", str(dim))
             call = partial(_forward_anew, subject, other)
-            found = result_unless_refused(f"head_dim={dim}", names, call)
+            found = result_unless_refused(bad_argument("head_dim", head_dim=dim), names, call)
             if found is not None:
-                forward_matches(subject, other, found=found, note=f" with head_dim={dim}")
+                forward_matches(subject, other, found=found, given={"head_dim": dim})
 
 
 def _forward_anew(subject: Subject, problem: Problem) -> Forward:
@@ -220,6 +227,6 @@ def _forward_anew(subject: Subject, problem: Problem) -> Forward:
 def check_type_of_output(subject: Subject, problem: Problem) -> None:
     """The declared type, values of that type, within a budget that has one rounding to it."""
     found = forward_matches(subject, problem)
-    expect("type of output", problem.dtype, found.dtype)
+    expect(Place("output", "dtype"), problem.dtype, found.dtype)
     wide = np.asarray(found.output, dtype=np.float64)
     same_bits("output", wide, rounded(wide, problem.dtype).astype(np.float64), problem)

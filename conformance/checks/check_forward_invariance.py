@@ -8,17 +8,17 @@ from functools import partial
 
 import numpy as np
 
-from conformance.adapter import Forward, Inputs
 from conformance.checks.check_forward import ALONE, PLAIN
-from conformance.compare import (
-    forward_matches,
-    same_bits,
-)
-from conformance.judge import expect, judges
-from conformance.numeric_domain import NumericDomain
-from conformance.problem import BlockSizes, Problem
-from conformance.regimes import inputs, rounded, seeing_rows, visible
-from conformance.subject import Subject
+from conformance.checks.comparison import forward_matches, same_bits
+from conformance.checks.registry import expect, judges
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Forward
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.findings.place import Place
+from conformance.findings.values import Plain
+from conformance.problems.arrays import Inputs
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.regimes import inputs, rounded, seeing_rows, visible
 from reference.attention import kv_head_of
 from reference.blocks import EMPTY, FULL, PARTIAL, labels
 from reference.flat import FlatMaskInfo
@@ -26,21 +26,21 @@ from reference.mask_info import GridMaskInfo
 from reference.masks import Bool
 
 
-def other_blocks(problem: Problem) -> Iterator[tuple[str, Problem]]:
+def other_blocks(problem: Problem) -> Iterator[tuple[dict[str, Plain], Problem]]:
     """The problem with larger blocks, as far as they divide its lengths; one size in parts, of which one is inside."""
     q, kv = problem.blocks.q, problem.blocks.kv
     for times_q, times_kv, split in ((1, 1, False), (2, 1, False), (1, 3, True), (2, 2, False)):
         if problem.q_len % (times_q * q) == 0 and problem.kv_len % (times_kv * kv) == 0:
             sizes = BlockSizes(times_q * q, times_kv * kv, kv_compute=kv if split else None)
-            name = f"block_q={sizes.q}, block_kv={sizes.kv}"
-            yield f"{name}, block_kv_compute={kv}" if split else name, problem.but(blocks=sizes)
+            given = {f"block_{name}": size for name, size in vars(sizes).items() if size}
+            yield given, problem.but(blocks=sizes)
 
 
 @judges("FWD-12", NumericDomain(signatures=("long",), regimes=("rising", "falling")), heavy=True)
 def check_block_sizes_do_not_matter(subject: Subject, problem: Problem) -> None:
     """Every block size that fits, with blocks whole and in parts."""
-    for name, other in other_blocks(problem):
-        forward_matches(subject, other, note=f" with {name}")
+    for given, other in other_blocks(problem):
+        forward_matches(subject, other, given=given)
 
 
 def everything_computed(info: GridMaskInfo | FlatMaskInfo, problem: Problem) -> GridMaskInfo:
@@ -77,7 +77,7 @@ def is_stored(problem: Problem) -> bool:
     )
 
 
-def skip_variants(subject: Subject, problem: Problem) -> Iterator[tuple[str, Problem]]:
+def skip_variants(subject: Subject, problem: Problem) -> Iterator[tuple[dict[str, Plain], Problem]]:
     """The problem shrunk and not, in every layout that is offered."""
     description = subject.description
     layouts: list[str | None] = [n for n in ("grid", "flat") if description.offers(f"layout:{n}")]
@@ -87,18 +87,15 @@ def skip_variants(subject: Subject, problem: Problem) -> Iterator[tuple[str, Pro
         for shrink in (
             (True, False) if description.offers("shrink") and layout != "flat" else (True,)
         ):
-            name = f" in the {layout} layout" if layout else ""
-            yield (
-                f"{name}{'' if shrink else ', not shrunk'}",
-                problem.but(layout=layout, shrink=shrink),
-            )
+            given: dict[str, Plain] = {"layout": layout} if layout else {}
+            yield given | {"shrink": shrink}, problem.but(layout=layout, shrink=shrink)
 
 
 @judges("FWD-13", NumericDomain(signatures=ALONE, where=is_stored), heavy=True)
 def check_skipping_does_not_matter(subject: Subject, problem: Problem) -> None:
     """Shrunk and not, in every layout, and with every block computed under its mask."""
-    for name, other in skip_variants(subject, problem):
-        forward_matches(subject, other, note=name)
+    for given, other in skip_variants(subject, problem):
+        forward_matches(subject, other, given=given)
         edits = subject.description.offers("edit_mask_info") and not other.shrink
         if not edits or not isinstance(subject.mask_info(other, "fwd"), GridMaskInfo):
             continue
@@ -106,7 +103,7 @@ def check_skipping_does_not_matter(subject: Subject, problem: Problem) -> None:
         edit = partial(everything_computed, problem=other)
         call = partial(prepared.forward, inputs(other), edit=edit)
         found: Forward = subject.call("forward", call)
-        forward_matches(subject, other, found=found, note=", every block computed")
+        forward_matches(subject, other, found=found, given={"every_block": "computed"})
 
 
 def hidden_keys_changed(problem: Problem) -> tuple[Inputs, Bool]:
@@ -134,8 +131,8 @@ def check_hidden_keys_have_no_influence(subject: Subject, problem: Problem) -> N
     prepared = subject.prepare(problem)
     found: Forward = subject.call("forward", lambda: prepared.forward(changed))
     before = subject.forward(problem)
-    note = " after other keys and values, hidden from this row"
-    same_bits("output", found.output, before.output, problem, rows=rows, note=note)
+    given = {"hidden_keys": "changed"}
+    same_bits("output", found.output, before.output, problem, rows=rows, given=given)
 
 
 @judges(
@@ -161,9 +158,16 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
     output = np.asarray(found.output)
     if output.ndim:
         output = output[::-1]
-    same_bits(
-        "output", output, subject.forward(problem).output, problem, note=" with reversed heads"
-    )
+    before, given = subject.forward(problem), {"heads": "in reverse order"}
+    same_bits("output", output, before.output, problem, given=given)
+
+
+def batch_of(problem: Problem) -> list[Problem]:
+    """The problem, and one with other arrays and the segments in reverse order."""
+    segments = problem.segments
+    if segments is not None:
+        segments = (segments[0][::-1], segments[1][::-1])
+    return [problem, problem.but(seed=problem.seed + 1, segments=segments)]
 
 
 @judges(
@@ -177,18 +181,15 @@ def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
 )
 def check_batch(subject: Subject, problem: Problem) -> None:
     """Two elements with other arrays, and other segments, in one batch."""
-    segments = problem.segments
-    if segments is not None:
-        segments = (segments[0][::-1], segments[1][::-1])
-    members = [problem, problem.but(seed=problem.seed + 1, segments=segments)]
+    members = batch_of(problem)
     prepared = subject.prepare(problem)
     batch: list[Forward] = subject.call(
         "forward_batch", lambda: prepared.forward_batch([inputs(p) for p in members])
     )
-    expect("number of results of a batch of 2", 2, len(batch))
+    expect(Place("forward_batch", "length"), 2, len(batch))
     for n, (member, found) in enumerate(zip(members, batch, strict=True)):
         rows = seeing_rows(member)
-        forward_matches(subject, member, found=found, rows=rows, note=f" of batch element {n}")
+        forward_matches(subject, member, found=found, rows=rows, given={"batch_element": n})
 
 
 @judges("FWD-20", PLAIN, heavy=True)
@@ -197,7 +198,7 @@ def check_determinism(subject: Subject, problem: Problem) -> None:
     before, prepared = subject.forward(problem), subject.fresh(problem)
     for number in (2, 3):
         found: Forward = subject.call("forward", lambda: prepared.forward(inputs(problem)))
-        same_bits("output", found.output, before.output, problem, note=f" at call {number}")
+        same_bits("output", found.output, before.output, problem, given={"call": number})
 
 
 def has_full_and_partial(problem: Problem) -> bool:
@@ -225,8 +226,8 @@ def check_full_blocks_ignore_their_mask_block(subject: Subject, problem: Problem
     found: Forward = subject.call(
         "forward", lambda: prepared.forward(inputs(problem), edit=full_blocks_handed_nothing)
     )
-    note = " with an empty mask block at full positions"
-    same_bits("output", found.output, subject.forward(problem).output, problem, note=note)
+    before, given = subject.forward(problem), {"mask_block_at_full_positions": "empty"}
+    same_bits("output", found.output, before.output, problem, given=given)
 
 
 def unseen_kv_blocks(problem: Problem) -> Bool:
@@ -258,5 +259,5 @@ def check_unseen_blocks_are_not_read(subject: Subject, problem: Problem) -> None
     for value in (np.nan, np.inf):
         spoiled = spoiled_unseen_blocks(problem, value)
         found: Forward = subject.call("forward", partial(prepared.forward, spoiled))
-        note = f" with {value} in keys and values that nobody sees"
-        same_bits("output", found.output, before.output, problem, note=note)
+        given = {"unseen_keys_and_values": str(value)}
+        same_bits("output", found.output, before.output, problem, given=given)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import expect, expect_array, judges
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import active_blocks, expected_labels, place_name, shards_of
+from conformance.checks.compiled_arrays import (
+    active_blocks,
+    expected_labels,
+    parts_of,
+    place_of,
+    shards_of,
+)
+from conformance.checks.registry import expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
 from reference.blocks import EMPTY, FULL, PARTIAL, Int32
 from reference.mask_info import Direction
 from reference.sharding import Shard
@@ -16,20 +25,29 @@ from reference.sharding import Shard
 
 def label_pair(
     subject: Subject, problem: Problem, direction: Direction, shard: Shard
-) -> tuple[Int32, Int32, str]:
-    """Expected and actual labels of a shard, and how reports name the place."""
-    where = f"labels ({place_name(direction, shard, problem)})"
+) -> tuple[Int32, Int32, Place]:
+    """Expected and actual labels of a shard, and their place."""
+    place = place_of("labels", direction, shard, problem)
     expected = expected_labels(problem, direction, shard)
-    actual = active_blocks(subject, problem, direction, shard).grid(expected.shape, where)
-    return expected, actual, where
+    actual = active_blocks(subject, problem, direction, shard).grid(expected.shape, place)
+    return expected, actual, place
+
+
+def compare_labels(
+    subject: Subject, problem: Problem, directions: Sequence[Direction] | None = None
+) -> None:
+    """Compares all labels of some directions, of all of them if None."""
+    for direction, shard in parts_of(subject, problem, directions):
+        expected, actual, place = label_pair(subject, problem, direction, shard)
+        expect_array(place, expected, actual)
 
 
 def compare_label(subject: Subject, problem: Problem, label: int) -> None:
     """Compares where a label stands, in the forward arrays."""
     for shard in shards_of(problem):
-        expected, actual, where = label_pair(subject, problem, "fwd", shard)
+        expected, actual, place = label_pair(subject, problem, "fwd", shard)
         if ((expected == label) != (actual == label)).any():
-            expect_array(where, expected, actual)
+            expect_array(place, expected, actual)
 
 
 @judges("LABEL-1")
@@ -53,27 +71,20 @@ def check_partial_blocks(subject: Subject, problem: Problem) -> None:
 @judges("LABEL-4", Domain(rectangular=True))
 def check_labels_of_rectangular_blocks(subject: Subject, problem: Problem) -> None:
     """All labels, with block sizes that are not square."""
-    for shard in shards_of(problem):
-        expected, actual, where = label_pair(subject, problem, "fwd", shard)
-        expect_array(where, expected, actual)
+    compare_labels(subject, problem, ["fwd"])
 
 
 @judges("LABEL-5", Domain(where=lambda p: 1 in p.grid()))
 def check_labels_of_a_single_row_or_column(subject: Subject, problem: Problem) -> None:
     """All labels of a single row, column or block."""
-    for shard in shards_of(problem):
-        expected, actual, where = label_pair(subject, problem, "fwd", shard)
-        expect_array(where, expected, actual)
+    compare_labels(subject, problem, ["fwd"])
 
 
 @judges("LABEL-6")
 def check_backward_labels(subject: Subject, problem: Problem) -> None:
     """All labels of the backward directions, at their own block sizes."""
-    for direction in subject.description.directions:
-        if direction != "fwd":
-            for shard in shards_of(problem):
-                expected, actual, where = label_pair(subject, problem, direction, shard)
-                expect_array(where, expected, actual)
+    backward = [name for name in subject.description.directions if name != "fwd"]
+    compare_labels(subject, problem, backward)
 
 
 @judges("LABEL-7")
@@ -82,13 +93,13 @@ def check_number_of_active_blocks(subject: Subject, problem: Problem) -> None:
     shards = shards_of(problem)
     expected = sum(int((expected_labels(problem, "fwd", s) > 0).sum()) for s in shards)
     actual = sum(len(active_blocks(subject, problem, "fwd", s).label) for s in shards)
-    expect("number of active blocks", expected, actual)
+    expect(Place("active blocks", "length", "fwd"), expected, actual)
 
 
 @judges("HEADS-3", Domain(several_masks="always"))
 def check_every_head_has_its_own_blocks(subject: Subject, problem: Problem) -> None:
     """Labels and stored blocks of every head come from its own mask."""
     for shard in shards_of(problem):
-        expected, actual, where = label_pair(subject, problem, "fwd", shard)
+        expected, actual, place = label_pair(subject, problem, "fwd", shard)
         for head, (e, a) in enumerate(zip(expected, actual, strict=True)):
-            expect_array(f"{where}, head {head}", np.asarray(e), a)
+            expect_array(place.under(head=head), np.asarray(e), a)

@@ -1,4 +1,4 @@
-"""Checks of the MaskInfo chapter (DATA, MASKNEXT, PARTIAL, COMPUTE, HEADS, DOWNCAST)."""
+"""Checks of the MaskInfo chapter about its index arrays (DATA, MASKNEXT, HEADS, DOWNCAST)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import Violation, expect, expect_array, judges
-from conformance.pictures import region
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import (
+from conformance.checks.compiled_arrays import (
     active_blocks,
+    expect_stored_block,
     expected_labels,
     local_info,
-    local_masks,
-    place_name,
-    shards_of,
+    parts_of,
+    place_of,
 )
-from reference.blocks import PARTIAL, Int32, block_of, labels, partial_stack
+from conformance.checks.registry import Violation, expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.findings.expectation import InRange
+from conformance.findings.pictures import region
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
+from reference.blocks import PARTIAL, Int32
 from reference.flat import FlatMaskInfo
 from reference.mask_info import (
     Direction,
@@ -44,14 +46,13 @@ def forward_directions(subject: Subject) -> list[Direction]:
 
 def grids(
     subject: Subject, problem: Problem, directions: list[Direction]
-) -> Iterator[tuple[GridMaskInfo, Int32, Shard, str]]:
-    """Every shard's arrays in the grid layout with one row a head, its labels and its name."""
-    for direction in directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            if isinstance(info, GridMaskInfo):
-                expected = expected_labels(problem, direction, shard)
-                yield info, expected, shard, place_name(direction, shard, problem)
+) -> Iterator[tuple[GridMaskInfo, Int32, Shard, Place]]:
+    """Every shard's arrays in the grid layout with one row a head, its labels and its place."""
+    for direction, shard in parts_of(subject, problem, directions):
+        info = local_info(subject, problem, direction, shard)
+        if isinstance(info, GridMaskInfo):
+            expected = expected_labels(problem, direction, shard)
+            yield info, expected, shard, place_of("", direction, shard, problem)
 
 
 def own_blocks(labels_: Int32, direction: Direction) -> Int32:
@@ -72,20 +73,19 @@ def rows_of(info: GridMaskInfo, problem: Problem, shard: Shard) -> slice:
     return slice(0, 1 if shared else heads)
 
 
-def compare_where(name: str, chosen: Bool, expected: Int32, actual: Int32, positions: str) -> None:
+def compare_where(place: Place, chosen: Bool, expected: Int32, actual: Int32) -> None:
     """Compares two arrays at some positions only.
 
     Raises:
       Violation: they differ, or have different shapes.
     """
-    expect(f"{name}: shape", expected.shape, actual.shape)
+    expect(place.of("shape"), expected.shape, actual.shape)
     differs = chosen & (expected != actual)
     wrong = np.argwhere(differs)
     if len(wrong):
-        at = tuple(int(k) for k in wrong[0])
-        place = f"{name}[{', '.join(map(str, at))}] ({positions})"
-        count = len(wrong), int(chosen.sum())
-        raise Violation(place, expected[at], actual[at], count, region(name, differs))
+        at = tuple(wrong[0])
+        count, picture = (len(wrong), int(chosen.sum())), region(place.quantity, differs)
+        raise Violation(place.at(*at), expected[at], actual[at], count, picture)
 
 
 def after_last(wanted: Bool, direction: Direction) -> Bool:
@@ -109,8 +109,9 @@ def compare_next(
         )
         tail = after_last(label > 0, info.direction)
         chosen = (label == 0) if wrapped is None else (label == 0) & (tail == wrapped)
-        text = "after the last non-empty block" if wrapped else "empty block"
-        compare_where(f"data_next ({where})", chosen, expected, actual, text)
+        position = "after the last non-empty block" if wrapped else "of an empty block"
+        data_next = where.named("data_next").under(position=position)
+        compare_where(data_next, chosen, expected, actual)
 
 
 @judges("DATA-1", Domain(layout="grid"))
@@ -119,7 +120,7 @@ def check_running_positions_name_themselves(subject: Subject, problem: Problem) 
     for info, label, _, where in grids(subject, problem, list(subject.description.directions)):
         if info.block_mask.shape == label.shape and not problem.shrink:
             own, actual = own_blocks(label, info.direction), info.data_next.astype(np.int32)
-            compare_where(f"data_next ({where})", label > 0, own, actual, "non-empty block")
+            compare_where(where.named("data_next"), label > 0, own, actual)
             continue
         axis = 1 if info.direction == "dkv" else 2
         expected_rows = np.moveaxis(label, axis, -1)
@@ -127,8 +128,11 @@ def check_running_positions_name_themselves(subject: Subject, problem: Problem) 
         data = np.moveaxis(info.data_next, axis, -1)
         for at in np.ndindex(*expected_rows.shape[:2]):
             got = data[at][active[at] > 0].astype(np.int32)
-            place = f"data_next of the active entries of row {at} ({where})"
-            expect_array(place, np.flatnonzero(expected_rows[at]).astype(np.int32), got)
+            expected = np.flatnonzero(expected_rows[at]).astype(np.int32)
+            if not np.array_equal(expected, got):
+                expect_array(
+                    where.named("data_next").under(active_entries_of_row=at), expected, got
+                )
 
 
 @judges("DATA-2", UNSHRUNK)
@@ -150,39 +154,36 @@ def check_dkv_order(subject: Subject, problem: Problem) -> None:
         compare_next(subject, problem, ["dkv"], wrapped=None)
 
 
-def in_range(where: str, array: Int32, size: int) -> None:
+def in_range(place: Place, array: Int32, size: int) -> None:
     """Raises `Violation` unless all entries are indices below ``size``."""
     outside = (array < 0) | (array >= size)
     wrong = np.argwhere(outside)
     if len(wrong):
-        at = tuple(int(k) for k in wrong[0])
-        place = f"{where}[{', '.join(map(str, at))}]"
-        allowed, count = f"an index from 0 to {size - 1}", (len(wrong), array.size)
-        raise Violation(place, allowed, array[at], count, region(where, outside))
+        at, count = tuple(wrong[0]), (len(wrong), array.size)
+        picture = region(place.quantity, outside)
+        raise Violation(place.at(*at), InRange(0, size - 1), array[at], count, picture)
 
 
 @judges("DATA-5")
 def check_data_next_in_range(subject: Subject, problem: Problem) -> None:
     """Every entry of ``data_next`` (or of the list) names a block of the shard."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            _, q_blocks, kv_blocks = expected_labels(problem, direction, shard).shape
-            where = f"({place_name(direction, shard, problem)})"
-            other, rows = (q_blocks, kv_blocks) if direction == "dkv" else (kv_blocks, q_blocks)
-            if isinstance(info, GridMaskInfo):
-                in_range(f"data_next {where}", info.data_next.astype(np.int32), other)
-            else:
-                in_range(f"active_cols {where}", info.active_cols.astype(np.int32), other)
-                in_range(f"active_rows {where}", info.active_rows.astype(np.int32), rows)
+    for direction, shard in parts_of(subject, problem):
+        info = local_info(subject, problem, direction, shard)
+        _, q_blocks, kv_blocks = expected_labels(problem, direction, shard).shape
+        where = place_of("", direction, shard, problem)
+        other, rows = (q_blocks, kv_blocks) if direction == "dkv" else (kv_blocks, q_blocks)
+        if isinstance(info, GridMaskInfo):
+            in_range(where.named("data_next"), info.data_next.astype(np.int32), other)
+        else:
+            in_range(where.named("active_cols"), info.active_cols.astype(np.int32), other)
+            in_range(where.named("active_rows"), info.active_rows.astype(np.int32), rows)
 
 
 @judges("MASKNEXT-1", Domain(kv_shards="any"))
 def check_partial_blocks_find_their_mask(subject: Subject, problem: Problem) -> None:
     """``partial_mask_blocks[mask_next]`` at label 1, in every direction."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            compare_stored(subject, problem, direction, shard)
+    for direction, shard in parts_of(subject, problem):
+        compare_stored(subject, problem, direction, shard)
 
 
 def compare_stored(subject: Subject, problem: Problem, direction: Direction, shard: Shard) -> None:
@@ -190,24 +191,12 @@ def compare_stored(subject: Subject, problem: Problem, direction: Direction, sha
     blocks = active_blocks(subject, problem, direction, shard)
     if blocks.stack is None:
         return
-    sizes, masks = problem.blocks.of(direction), local_masks(problem, shard)
     grid = expected_labels(problem, direction, shard)
-    where = place_name(direction, shard, problem)
-    for h, i, j, place in zip(
-        blocks.head, blocks.q_block, blocks.kv_block, blocks.place, strict=True
-    ):
-        if not (0 <= i < grid.shape[1] and 0 <= j < grid.shape[2]) or grid[h, i, j] != PARTIAL:
-            continue
-        name = f"mask_next of block (head {h}, q {i}, kv {j}) ({where})"
-        if not 0 <= place < len(blocks.stack):
-            raise Violation(name, f"an index below {len(blocks.stack)}", place)
-        expected = block_of(masks[h], int(i), int(j), *sizes)
-        expected = expected.T if direction == "dkv" else expected
-        expect_array(
-            f"stored block of (head {h}, q {i}, kv {j}) ({where})",
-            expected,
-            np.asarray(blocks.stack[place], dtype=np.bool_),
-        )
+    place = place_of("mask_next", direction, shard, problem)
+    entries = np.stack([blocks.head, blocks.q_block, blocks.kv_block, blocks.place], axis=1)
+    for h, i, j, number in entries.tolist():
+        if 0 <= i < grid.shape[1] and 0 <= j < grid.shape[2] and grid[h, i, j] == PARTIAL:
+            expect_stored_block(place, blocks.stack, number, problem, shard, (h, i, j))
 
 
 def compare_mask_next(subject: Subject, problem: Problem, *, wrapped: bool) -> None:
@@ -223,8 +212,9 @@ def compare_mask_next(subject: Subject, problem: Problem, *, wrapped: bool) -> N
         # Compared with the array's own values at label 1: whether those are right is MASKNEXT-1.
         expected = carry(actual, wanted, info.direction, next_at_or_after)
         chosen = ~wanted & (after_last(wanted, info.direction) == wrapped)
-        text = "after the last partial block" if wrapped else "before the next partial block"
-        compare_where(f"mask_next ({where})", chosen, expected, actual, text)
+        position = "after the last partial block" if wrapped else "before the next partial block"
+        mask_next = where.named("mask_next").under(position=position)
+        compare_where(mask_next, chosen, expected, actual)
 
 
 @judges("MASKNEXT-2", UNSHRUNK)
@@ -242,135 +232,18 @@ def check_wrap_around_of_stored_blocks(subject: Subject, problem: Problem) -> No
 @judges("MASKNEXT-4")
 def check_mask_next_in_range(subject: Subject, problem: Problem) -> None:
     """Every entry of ``mask_next`` names a stored block."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            if info.mask_next is None or info.partial_mask_blocks is None:
-                continue
-            where = f"mask_next ({place_name(direction, shard, problem)})"
-            in_range(where, info.mask_next.astype(np.int32), len(info.partial_mask_blocks))
+    for direction, shard in parts_of(subject, problem):
+        mask_next_in_range(subject, problem, direction, shard)
 
 
-def stacks(
-    subject: Subject, problem: Problem, directions: list[Direction]
-) -> Iterator[tuple[Bool, Bool, str]]:
-    """Expected and actual stack of every direction that stores one."""
-    unique, _ = distinct(problem.head_masks)
-    for direction in directions:
-        info = subject.mask_info(problem, direction)
-        sizes = problem.blocks.of(direction)
-        expected, _ = partial_stack(unique, [labels(m, *sizes) for m in unique], *sizes)
-        if info.partial_mask_blocks is None or expected is None:
-            continue
-        actual = np.asarray(info.partial_mask_blocks, dtype=np.bool_)
-        if direction == "dkv":
-            expected = expected.swapaxes(1, 2)
-        yield expected, actual, f"partial_mask_blocks ({direction})"
-
-
-def as_set(stack: Bool) -> set[bytes]:
-    """The blocks of a stack, for comparison without order."""
-    return {block.tobytes() for block in stack}
-
-
-@judges("PARTIAL-1")
-def check_stored_blocks_are_blocks_of_the_mask(subject: Subject, problem: Problem) -> None:
-    """No stored block is foreign to the masks."""
-    for expected, actual, where in stacks(subject, problem, forward_directions(subject)):
-        expect(f"{where}: block shape", expected.shape[1:], actual.shape[1:])
-        known = as_set(expected)
-        for n, block in enumerate(actual):
-            if block.tobytes() not in known:
-                raise Violation(f"{where}[{n}]", "a partial block of a mask", block.astype(int))
-
-
-@judges("PARTIAL-2")
-def check_stored_blocks_are_different(subject: Subject, problem: Problem) -> None:
-    """Every different partial block is stored exactly once."""
-    for expected, actual, where in stacks(subject, problem, forward_directions(subject)):
-        expect(f"{where}: different blocks", len(as_set(expected)), len(as_set(actual)))
-        expect(f"{where}: stored blocks", len(expected), len(actual))
-
-
-@judges("PARTIAL-3")
-def check_stored_blocks_are_in_first_seen_order(subject: Subject, problem: Problem) -> None:
-    """The order of the stack; what it contains is judged by PARTIAL-1 and PARTIAL-2."""
-    for expected, actual, where in stacks(subject, problem, forward_directions(subject)):
-        if len(expected) == len(actual) and as_set(expected) == as_set(actual):
-            expect_array(where, expected, actual)
-
-
-@judges("PARTIAL-4")
-def check_stored_blocks_are_transposed_for_dkv(subject: Subject, problem: Problem) -> None:
-    """The dkv stack holds transposed blocks in the same order."""
-    if "dkv" in subject.description.directions:
-        for expected, actual, where in stacks(subject, problem, ["dkv"]):
-            expect_array(where, expected, actual)
-
-
-@judges("PARTIAL-5")
-def check_no_stack_without_partial_blocks(subject: Subject, problem: Problem) -> None:
-    """Without partial blocks both arrays are absent; with them (and no mask function) present."""
-    for direction in subject.description.directions:
-        info = subject.mask_info(problem, direction)
-        sizes = problem.blocks.of(direction)
-        some = any((labels(m, *sizes) == PARTIAL).any() for m in set(problem.head_masks))
-        stored = info.partial_mask_blocks is not None
-        if not some:
-            expect(f"partial_mask_blocks present ({direction})", False, stored)
-            expect(f"mask_next present ({direction})", False, info.mask_next is not None)
-        elif info.computed_mask is None:
-            expect(f"partial_mask_blocks present ({direction})", True, stored)
-
-
-@judges("PARTIAL-6", Domain(several_masks="never"))
-def check_bytes_of_stored_blocks(subject: Subject, problem: Problem) -> None:
-    """A stored block takes no more than one byte an entry."""
-    for direction in subject.description.directions:
-        stack = subject.mask_info(problem, direction).partial_mask_blocks
-        if stack is not None and stack.dtype.itemsize > 1:
-            raise Violation(f"partial_mask_blocks ({direction}): dtype", "1 byte", stack.dtype)
-
-
-COMPUTED = Domain(
-    several_masks="never",
-    kinds=("causal", "local", "chunked_causal", "user"),
-    where=lambda problem: problem.masks[0].computable,
-)
-
-
-@judges("COMPUTE-1", COMPUTED)
-def check_computed_masks_store_nothing(subject: Subject, problem: Problem) -> None:
-    """A single computed mask has neither mask_next nor stored blocks."""
-    for direction in subject.description.directions:
-        info = subject.mask_info(problem, direction)
-        if (labels(problem.head_masks[0], *problem.blocks.of(direction)) == PARTIAL).any():
-            expect(f"mask function present ({direction})", True, info.computed_mask is not None)
-        expect(f"mask_next present ({direction})", False, info.mask_next is not None)
-        stored = info.partial_mask_blocks is not None
-        expect(f"partial_mask_blocks present ({direction})", False, stored)
-
-
-@judges("COMPUTE-2", Domain(several_masks="never"))
-def check_mask_function(subject: Subject, problem: Problem) -> None:
-    """The mask function agrees with the mask at every pair."""
-    for direction in subject.description.directions:
-        computed = subject.mask_info(problem, direction).computed_mask
-        if computed is not None:
-            expect_array(f"mask function ({direction})", problem.head_masks[0].dense(), computed)
-
-
-@judges("COMPUTE-3")
-def check_q_sequence(subject: Subject, problem: Problem) -> None:
-    """Positions of the query rows, present wherever the mask is computed."""
-    for direction in subject.description.directions:
-        info = subject.mask_info(problem, direction)
-        if info.computed_mask is not None:
-            expect(f"q_sequence present ({direction})", True, info.q_sequence is not None)
-        if info.q_sequence is not None:
-            positions = problem.masks[0].q_positions(problem.q_len)
-            expect_array(f"q_sequence ({direction})", positions, info.q_sequence)
-            expect("q_sequence: dtype", np.dtype(np.int32), np.asarray(info.q_sequence).dtype)
+def mask_next_in_range(
+    subject: Subject, problem: Problem, direction: Direction, shard: Shard
+) -> None:
+    """Raises `Violation` unless every entry of ``mask_next`` names a stored block, where there are any."""
+    info = local_info(subject, problem, direction, shard)
+    if info.mask_next is not None and info.partial_mask_blocks is not None:
+        place = place_of("mask_next", direction, shard, problem)
+        in_range(place, info.mask_next.astype(np.int32), len(info.partial_mask_blocks))
 
 
 def leading_rows(subject: Subject, problem: Problem) -> None:
@@ -380,8 +253,8 @@ def leading_rows(subject: Subject, problem: Problem) -> None:
     for direction in subject.description.directions:
         info = subject.mask_info(problem, direction)
         if isinstance(info, GridMaskInfo):
-            expect(f"leading axis of block_mask ({direction})", rows, info.block_mask.shape[0])
-            expect(f"leading axis of data_next ({direction})", rows, info.data_next.shape[0])
+            for name in ("block_mask", "data_next"):
+                expect(Place(name, "length", direction), rows, getattr(info, name).shape[0])
 
 
 def has_mixed_shard(problem: Problem, of_head: Sequence[int]) -> bool:
@@ -427,8 +300,8 @@ def compare_types(subject: Subject, problem: Problem) -> None:
                 continue
             largest = int(array.max())
             fits = [t for t in (np.int8, np.int16, np.int32) if largest <= np.iinfo(t).max]
-            where = f"{name} ({direction}), largest value {largest}: dtype"
-            expect(where, np.dtype(fits[0]), array.dtype)
+            place = Place(name, "dtype", direction).under(largest_value=largest)
+            expect(place, np.dtype(fits[0]), array.dtype)
 
 
 SMALL = Domain(where=lambda p: p.downcast)
@@ -446,9 +319,10 @@ def check_downcast_keeps_values(subject: Subject, problem: Problem) -> None:
     for direction in subject.description.directions:
         small = index_arrays(subject.mask_info(problem, direction))
         wide = index_arrays(subject.mask_info(problem.but(downcast=False), direction))
-        expect(f"arrays present ({direction})", sorted(wide), sorted(small))
+        expect(Place("index arrays", direction=direction), sorted(wide), sorted(small))
         for name, array in wide.items():
-            expect_array(f"{name} ({direction}) after downcasting", array, small[name])
+            place = Place(name, direction=direction).under(downcast=True)
+            expect_array(place, array, small[name])
 
 
 BOUNDARIES = ("data-127", "data-128", "stored-127", "stored-128", "data-32767", "data-32768")
@@ -461,4 +335,4 @@ def check_downcast_boundaries(subject: Subject, problem: Problem) -> None:
     info = subject.mask_info(problem, "fwd")
     if isinstance(info, GridMaskInfo) and problem.q_len == 1:
         last = np.full(info.data_next.shape, problem.kv_len - 1)
-        expect_array("data_next", last, info.data_next)
+        expect_array(Place("data_next", direction="fwd"), last, info.data_next)

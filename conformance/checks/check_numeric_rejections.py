@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Forward, Gradients
-from conformance.compare import forward_matches, gradients_match
-from conformance.judge import judges, reject, result_unless_refused
-from conformance.numeric_domain import NumericDomain
-from conformance.problem import BlockSizes, Problem
-from conformance.regimes import d_out, inputs
-from conformance.subject import Subject
+from conformance.checks.comparison import forward_matches, gradients_match
+from conformance.checks.registry import bad_argument, judges, reject, result_unless_refused
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Forward, Gradients
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.regimes import d_out, inputs
 
 Array = NDArray[Any]
 
@@ -53,7 +53,7 @@ def check_length_of_queries(subject: Subject, problem: Problem) -> None:
     """q with half and with twice the rows of the mask."""
     for change in (_half, _double):
         q = change(inputs(problem).q, 1)
-        where = f"q of length {q.shape[1]} for a mask with {problem.q_len} rows"
+        where = bad_argument("q", q_len=q.shape[1], mask_rows=problem.q_len)
         spoil = call_with(subject, problem, q=q)
         reject(where, ("q_len", "q_seq", "q shape", "query", "q must", "mask", "q_sequence"), spoil)
 
@@ -64,7 +64,7 @@ def check_length_of_keys(subject: Subject, problem: Problem) -> None:
     made = inputs(problem)
     for change in (_half, _double):
         k, v = change(made.k, 1), change(made.v, 1)
-        where = f"k and v of length {k.shape[1]} for a mask with {problem.kv_len} columns"
+        where = bad_argument("k and v", kv_len=k.shape[1], mask_columns=problem.kv_len)
         spoil = call_with(subject, problem, k=k, v=v)
         reject(where, ("kv_len", "kv_seq", "k must", "key", "mask", "kv shape"), spoil)
 
@@ -73,7 +73,7 @@ def check_length_of_keys(subject: Subject, problem: Problem) -> None:
 def check_keys_and_values_of_two_lengths(subject: Subject, problem: Problem) -> None:
     """k with all columns of the mask, v with half of them."""
     made = inputs(problem)
-    where = f"k of length {problem.kv_len}, v of length {problem.kv_len // 2}"
+    where = bad_argument("v", length_of_k=problem.kv_len, length_of_v=problem.kv_len // 2)
     spoil = call_with(subject, problem, v=_half(made.v, 1))
     reject(where, ("k and v", "v must", "value", "v shape", "kv_len", "'v'", "v.shape"), spoil)
 
@@ -81,7 +81,7 @@ def check_keys_and_values_of_two_lengths(subject: Subject, problem: Problem) -> 
 @judges("REJECT-11", PLAIN, heavy=True, features=("per_head_masks",))
 def check_number_of_heads(subject: Subject, problem: Problem) -> None:
     """Twice as many query heads as the mask has."""
-    where = f"q with {2 * problem.heads} heads for masks of {problem.heads}"
+    where = bad_argument("heads", heads_of_q=2 * problem.heads, masks=problem.heads)
     twice = {name: _double(getattr(inputs(problem), name), 0) for name in ("q", "k", "v")}
     spoil = call_with(subject, problem, **twice)
     reject(where, ("head",), spoil)
@@ -92,7 +92,7 @@ def check_kv_heads_that_do_not_divide(subject: Subject, problem: Problem) -> Non
     """Four key/value heads for six query heads."""
     made, count = inputs(problem), 2 * problem.kv_heads
     k, v = (_double(array, 0) for array in (made.k, made.v))
-    where = f"{count} kv heads for {problem.heads} query heads"
+    where = bad_argument("kv heads", kv_heads=count, heads=problem.heads)
     reject(where, ("head",), call_with(subject, problem, k=k, v=v))
 
 
@@ -107,7 +107,7 @@ def check_length_of_segment_ids(subject: Subject, problem: Problem) -> None:
     assert segment_ids is not None
     q, kv = segment_ids
     for name, ids in (("q", (_half(q, 0), kv)), ("kv", (q, _half(kv, 0)))):
-        where = f"segment ids of {name} of half the length"
+        where = bad_argument("segment ids", segment_ids=f"of {name}, of half the length")
         reject(where, ("segment",), call_with(subject, problem, segment_ids=ids))
 
 
@@ -121,13 +121,14 @@ def check_shape_of_sinks(subject: Subject, problem: Problem) -> None:
     for count in (problem.heads + 1, 1):
         sinks = np.zeros(count, dtype=np.float32)
         spoil = call_with(subject, problem, sinks=sinks)
-        reject(f"{count} sinks for {problem.heads} heads", ("sink",), spoil)
+        reject(bad_argument("sinks", sinks=count, heads=problem.heads), ("sink",), spoil)
 
 
 @judges("REJECT-15", PLAIN, heavy=True)
 def check_head_dimensions_that_differ(subject: Subject, problem: Problem) -> None:
     """q with another head dimension than k."""
-    where = f"q with head_dim={2 * problem.head_dim}, k with head_dim={problem.head_dim}"
+    dim = problem.head_dim
+    where = bad_argument("head_dim", head_dim_of_q=2 * dim, head_dim_of_k=dim)
     spoil = call_with(subject, problem, q=_double(inputs(problem).q, 2))
     reject(where, ("head_dim", "head dim", "head size"), spoil)
 
@@ -142,7 +143,7 @@ def check_block_sizes_of_any_integer_type(subject: Subject, problem: Problem) ->
         prepared = subject.fresh(problem.but(blocks=BlockSizes(**sizes)))
         found: Forward = subject.call("forward", partial(prepared.forward, inputs(problem)))
         forward_matches(
-            subject, problem, found=found, note=f" with block sizes of type {kind.__name__}"
+            subject, problem, found=found, given={"block_sizes": f"of type {kind.__name__}"}
         )
 
 
@@ -155,7 +156,11 @@ def check_mask_value_that_is_not_finite(subject: Subject, problem: Problem) -> N
     """-inf, inf and NaN in place of hidden logits."""
     for value in (-np.inf, np.inf, np.nan):
         other = problem.but(options=(("mask_value", value),))
-        reject(f"mask_value={value}", ("mask_value", "mask value"), call_with(subject, other))
+        reject(
+            bad_argument("mask_value", mask_value=value),
+            ("mask_value", "mask value"),
+            call_with(subject, other),
+        )
 
 
 @judges(
@@ -168,7 +173,7 @@ def check_soft_cap_that_is_not_positive(subject: Subject, problem: Problem) -> N
     for cap in (0.0, -5.0, np.inf, np.nan):
         other = problem.but(soft_cap=float(cap))
         names = ("soft_cap", "soft cap", "softcap", "logits_soft_cap")
-        reject(f"soft_cap={cap}", names, call_with(subject, other))
+        reject(bad_argument("soft_cap", soft_cap=cap), names, call_with(subject, other))
 
 
 @judges("REJECT-19", NumericDomain(signatures=("oblong",), regimes=("flat",)), heavy=True)
@@ -179,26 +184,20 @@ def check_part_that_does_not_divide_its_block(subject: Subject, problem: Problem
     names = ("compute", "bkv", "block_kv")
     sizes = BlockSizes(q, whole, kv_compute=part)
     other = problem.but(blocks=sizes)
-    where = f"block_kv={whole}, block_kv_compute={part}"
+    where = bad_argument("block_kv_compute", block_kv=whole, block_kv_compute=part)
     found = result_unless_refused(where, names, call_with(subject, other))
     if found is not None:
-        forward_matches(
-            subject, problem.but(blocks=BlockSizes(q, whole)), found=found, note=f" with {where}"
-        )
+        other = problem.but(blocks=BlockSizes(q, whole))
+        forward_matches(subject, other, found=found, given=where.given)
     if not subject.description.offers("backward"):
         return
     sizes = BlockSizes(q, unit, q_dkv=q, kv_dkv=whole, kv_dkv_compute=part)
     other = problem.but(blocks=sizes)
-    where = f"block_kv_dkv={whole}, block_kv_dkv_compute={part}"
+    where = bad_argument("block_kv_dkv_compute", block_kv_dkv=whole, block_kv_dkv_compute=part)
     slopes = result_unless_refused(where, names, partial(_gradients_anew, subject, other))
     if slopes is not None:
-        note = f" with {where}"
-        gradients_match(
-            subject,
-            problem.but(blocks=replace(sizes, kv_dkv_compute=None)),
-            found=slopes,
-            note=note,
-        )
+        other = problem.but(blocks=replace(sizes, kv_dkv_compute=None))
+        gradients_match(subject, other, found=slopes, given=where.given)
 
 
 def _gradients_anew(subject: Subject, problem: Problem) -> Gradients:

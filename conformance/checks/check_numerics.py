@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.compare import (
-    arithmetic_of,
-    compare,
-    core,
-    dense_result,
-    exact_forward,
-    forward_matches,
-    gradients_match,
-)
-from conformance.judge import Measure, judges
-from conformance.numeric_domain import GENERAL, NumericDomain, traits_of
-from conformance.problem import Problem
-from conformance.regimes import inputs, seeing_rows
-from conformance.subject import Subject
+from conformance.checks.budgets import arithmetic_of, core, dense_result, exact_forward
+from conformance.checks.comparison import compare, forward_matches, gradients_match
+from conformance.checks.registry import Measure, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.numeric_domain import GENERAL, NumericDomain
+from conformance.drawing.signatures import traits_of
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs, seeing_rows
 from reference.error_budget import accuracy_ratio
 from reference.online import compile_program, online_forward
 
@@ -103,6 +98,5 @@ def measure_accuracy(subject: Subject, problem: Problem) -> Measure | None:
     ratio = accuracy_ratio(subject.forward(problem).output, baseline.output, exact.output)
     if not np.isfinite(ratio):
         return None  # the baseline has no error at all
-    return Measure(
-        ratio, 1.0, "root mean square error of the output, in that of a plain computation"
-    )
+    place = Place("root mean square error of the output, in that of a plain computation")
+    return Measure(ratio, 1.0, place)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from conformance.domain import Domain
-from conformance.judge import judges, reject
-from conformance.problem import BlockSizes, Problem
-from conformance.subject import Subject
+from conformance.checks.registry import bad_argument, judges, reject
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Full
 
@@ -45,10 +45,12 @@ def check_block_size_that_does_not_divide(subject: Subject, problem: Problem) ->
     full = problem.but(masks=(Full(),))
     if q > 2:
         bad = full.but(blocks=BlockSizes(q - 1, kv))
-        reject(f"block_q={q - 1}, q_len={q}", BLOCK_Q, lambda: compile_all(subject, bad))
+        place = bad_argument("block_q", block_q=q - 1, q_len=q)
+        reject(place, BLOCK_Q, lambda: compile_all(subject, bad))
     if kv > 2:
         worse = full.but(blocks=BlockSizes(q, kv - 1))
-        reject(f"block_kv={kv - 1}, kv_len={kv}", BLOCK_KV, lambda: compile_all(subject, worse))
+        place = bad_argument("block_kv", block_kv=kv - 1, kv_len=kv)
+        reject(place, BLOCK_KV, lambda: compile_all(subject, worse))
 
 
 @judges("REJECT-2", PLAIN)
@@ -56,13 +58,13 @@ def check_block_size_below_one(subject: Subject, problem: Problem) -> None:
     """Block sizes of 0 and below."""
     full = problem.but(masks=(Full(),))
     for size in (0, -1):
-        for blocks, names in (
-            (BlockSizes(size, problem.blocks.kv), BLOCK_Q),
-            (BlockSizes(problem.blocks.q, size), BLOCK_KV),
+        for name, blocks, names in (
+            ("block_q", BlockSizes(size, problem.blocks.kv), BLOCK_Q),
+            ("block_kv", BlockSizes(problem.blocks.q, size), BLOCK_KV),
         ):
             bad = full.but(blocks=blocks)
-            where = f"block_q={blocks.q}, block_kv={blocks.kv}"
-            reject(where, names, partial(compile_all, subject, bad))
+            place = bad_argument(name, block_q=blocks.q, block_kv=blocks.kv)
+            reject(place, names, partial(compile_all, subject, bad))
 
 
 @judges("REJECT-3", PLAIN)
@@ -72,7 +74,8 @@ def check_rank_of_dense_mask(subject: Subject, problem: Problem) -> None:
         expr = spoiled(Dense, array=np.ones(shape, dtype=np.bool_))
         bad = problem.but(masks=(expr,))
         names = ("array", "mask", "shape", "rank", "dim")
-        reject(f"dense mask of shape {shape}", names, partial(_mask_of, subject, bad))
+        place = bad_argument("dense mask", shape_of_dense_mask=shape)
+        reject(place, names, partial(_mask_of, subject, bad))
 
 
 @judges("REJECT-4", PLAIN)
@@ -82,7 +85,8 @@ def check_type_of_dense_mask(subject: Subject, problem: Problem) -> None:
         expr = spoiled(Dense, array=np.ones((problem.q_len, problem.kv_len), dtype=dtype))
         bad = problem.but(masks=(expr,))
         names = ("array", "mask", "bool", "dtype")
-        reject(f"dense mask of {np.dtype(dtype)}", names, partial(_mask_of, subject, bad))
+        place = bad_argument("dense mask", dense_mask=f"of {np.dtype(dtype)}")
+        reject(place, names, partial(_mask_of, subject, bad))
 
 
 def _mask_of(subject: Subject, problem: Problem) -> Any:
@@ -94,7 +98,8 @@ def check_heads_with_masks_of_different_shapes(subject: Subject, problem: Proble
     """A full mask for one head and a wider dense mask for the other."""
     wide = Dense(np.ones((problem.q_len, 2 * problem.kv_len), dtype=np.bool_))
     bad = problem.but(heads=2, kv_heads=2, masks=(Full(), wide))
-    reject("heads with masks of two shapes", ("shape",), lambda: compile_all(subject, bad))
+    place = bad_argument("masks", heads="with masks of two shapes")
+    reject(place, ("shape",), lambda: compile_all(subject, bad))
 
 
 @judges("REJECT-6", PLAIN)
@@ -103,7 +108,8 @@ def check_q_shards_that_do_not_divide(subject: Subject, problem: Problem) -> Non
     count = problem.grid()[0] + 1
     bad = problem.but(shards=Shards(q=count))
     names = ("shard", "q_seq_len_per_shard")
-    reject(f"q_shards={count}, {count - 1} q blocks", names, lambda: compile_all(subject, bad))
+    place = bad_argument("q_shards", q_shards=count, q_blocks=count - 1)
+    reject(place, names, lambda: compile_all(subject, bad))
 
 
 @judges("REJECT-7", PLAIN)
@@ -111,7 +117,8 @@ def check_chunk_size(subject: Subject, problem: Problem) -> None:
     """Chunk sizes of 0 and below."""
     for size in (0, -4):
         bad = problem.but(masks=(spoiled(ChunkedCausal, chunk_size=size),))
-        reject(f"chunk_size={size}", ("chunk",), partial(_mask_of, subject, bad))
+        place = bad_argument("chunk_size", chunk_size=size)
+        reject(place, ("chunk",), partial(_mask_of, subject, bad))
 
 
 @judges("REJECT-8", PLAIN)
@@ -120,4 +127,5 @@ def check_head_shards_that_do_not_divide(subject: Subject, problem: Problem) -> 
     count = problem.heads + 1
     bad = problem.but(shards=Shards(head=count))
     names = ("head_shards", "head_count", "heads", "shard")
-    reject(f"head_shards={count}, {problem.heads} heads", names, lambda: compile_all(subject, bad))
+    place = bad_argument("head_shards", head_shards=count, heads=problem.heads)
+    reject(place, names, lambda: compile_all(subject, bad))

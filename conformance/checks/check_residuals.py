@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.compare import (
-    combined_parts,
+from conformance.checks.budgets import combined_parts, exact_forward
+from conformance.checks.comparison import (
     compare,
     differing_region,
-    exact_forward,
+    element,
     forward_matches,
     residuals_match,
 )
-from conformance.judge import Violation, expect, judges
-from conformance.mask_json import Blocks
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import seeing_rows, visible
-from conformance.subject import Subject
+from conformance.checks.registry import Violation, expect, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.findings.expectation import InRange, OneOf
+from conformance.findings.place import Place
+from conformance.findings.values import number
+from conformance.problems.mask_json import Blocks
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import seeing_rows, visible
 from reference.masks import And, Bool
 
 GROUP = "numerics-residuals"
@@ -102,18 +105,18 @@ def check_residuals_of_empty_rows(subject: Subject, problem: Problem) -> None:
             continue
         values = np.asarray(getattr(found, name), dtype=np.float64)
         if values.shape != rows.shape:
-            raise Violation(f"shape of {name}", rows.shape, values.shape)
+            raise Violation(Place(name, "shape"), rows.shape, values.shape)
         fine = values == -np.inf
         if documented is not None:
             fine |= values == np.float64(np.float32(documented))
         differs = rows & ~fine
         wrong = np.argwhere(differs)
         if len(wrong):
-            head, row = (int(k) for k in wrong[0])
-            allowed = "-inf" if documented is None else f"-inf or the documented {documented:g}"
-            place = f"{name}[head {head}, row {row}], which sees nothing"
+            at, given = tuple(wrong[0]), {"rows": "that see nothing"}
+            allowed = OneOf(("-inf",) if documented is None else ("-inf", documented))
             count, picture = (len(wrong), int(rows.sum())), differing_region(name, differs, problem)
-            raise Violation(place, allowed, f"{values[head, row]:g}", count, picture)
+            place = element(name, at, problem, given)
+            raise Violation(place, allowed, values[at], count, picture)
     residuals_match(subject, problem, rows=~rows)
 
 
@@ -147,8 +150,8 @@ def check_disjoint_calls_combine(subject: Subject, problem: Problem) -> None:
     parts, whole = halves(problem), exact_forward(subject, problem)
     found = [subject.forward(part, residuals=True) for part in parts]
     output, budget = combined_parts(found, [exact_forward(subject, part) for part in parts], whole)
-    rows, note = rows_in_both_halves(problem), " of two calls combined"
-    compare("output", output, whole.output, budget, problem, rows=rows, note=note)
+    rows, given = rows_in_both_halves(problem), {"calls": "combined"}
+    compare("output", output, whole.output, budget, problem, rows=rows, given=given)
 
 
 @judges("RES-8", PLAIN, heavy=True)
@@ -158,36 +161,30 @@ def check_order_of_residuals(subject: Subject, problem: Problem) -> None:
     lse, largest = (np.asarray(a, dtype=np.float64) for a in (found.logsumexp, found.max_logits))
     slack = exact.budget.logsumexp + exact.budget.max_logits
     count = np.log(visible(problem).sum(axis=2))
-    for text, excess in (
-        ("at least max_logits", largest - lse),
-        ("at most max_logits + log n", lse - largest - count),
-    ):
-        differs = ~(excess <= slack)
-        wrong = np.argwhere(differs)
-        if len(wrong):
-            head, row = (int(k) for k in wrong[0])
-            actual = f"{lse[head, row]:.9g} with max_logits {largest[head, row]:.9g}"
-            place = f"logsumexp[head {head}, row {row}]"
-            picture = differing_region("logsumexp", differs, problem)
-            raise Violation(place, text, actual, (len(wrong), lse.size), picture)
+    differs = ~(largest - lse <= slack) | ~(lse - largest - count <= slack)
+    wrong = np.argwhere(differs)
+    if len(wrong):
+        at = tuple(wrong[0])
+        low, high = largest[at] - slack[at], largest[at] + count[at] + slack[at]
+        place = element("logsumexp", at, problem, {"max_logits": number(largest[at])})
+        picture = differing_region("logsumexp", differs, problem)
+        bounds = InRange(number(low), number(high))
+        raise Violation(place, bounds, lse[at], (len(wrong), lse.size), picture)
 
 
 @judges("RES-9", ANY_TYPE, heavy=True)
 def check_shape_and_type_of_residuals(subject: Subject, problem: Problem) -> None:
     """float32 ``[H, q_len]``, also for bfloat16 arrays."""
     found = subject.forward(problem, residuals=True)
-    expect("type of the residuals", "float32", found.residual_dtype)
-    expect("shape of logsumexp", (problem.heads, problem.q_len), np.asarray(found.logsumexp).shape)
+    expect(Place("residuals", "dtype"), "float32", found.residual_dtype)
+    shape, lse = (problem.heads, problem.q_len), np.asarray(found.logsumexp)
+    expect(Place("logsumexp", "shape"), shape, lse.shape)
     if subject.description.offers("residuals:max_logits"):
-        expect(
-            "shape of max_logits",
-            (problem.heads, problem.q_len),
-            np.asarray(found.max_logits).shape,
-        )
+        expect(Place("max_logits", "shape"), shape, np.asarray(found.max_logits).shape)
 
 
 @judges("RES-10", ANY_TYPE, heavy=True)
 def check_output_beside_residuals(subject: Subject, problem: Problem) -> None:
     """The output of a call that returns residuals."""
     found = subject.forward(problem, residuals=True)
-    forward_matches(subject, problem, found=found, note=" of a call that returns residuals")
+    forward_matches(subject, problem, found=found, given={"residuals": True})

@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward
-from conformance.compare import (
+from conformance.checks.budgets import exact_forward
+from conformance.checks.comparison import (
     compare,
-    exact_forward,
     forward_matches,
     gradients_match,
     residuals_match,
     same_bits,
 )
-from conformance.judge import expect, judges, result_unless_refused
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.regimes import inputs, seeing_rows, visible
-from conformance.subject import Crash, Subject
+from conformance.checks.registry import bad_argument, expect, judges, result_unless_refused
+from conformance.contract.fence import Crash, Subject
+from conformance.contract.protocol import Forward
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
+from conformance.problems.regimes import inputs, seeing_rows, visible
 from reference.masks import Bool, Dense
 
 GROUP = "numerics-ring"
@@ -95,8 +96,8 @@ def check_order_of_shards(subject: Subject, problem: Problem) -> None:
     prepared = subject.prepare(other)
     found: Forward = subject.call("forward", lambda: prepared.forward(replace(made, k=k, v=v)))
     exact = exact_forward(subject, problem)
-    note = ", shards in another order"
-    compare("output", found.output, exact.output, exact.budget.output, problem, note=note)
+    given = {"shards": "in another order"}
+    compare("output", found.output, exact.output, exact.budget.output, problem, given=given)
     forward_matches(subject, problem)
 
 
@@ -140,8 +141,8 @@ def check_unseen_shards_contribute_nothing(subject: Subject, problem: Problem) -
     prepared = subject.prepare(problem)
     found: Forward = subject.call("forward", lambda: prepared.forward(replace(made, k=k, v=v)))
     before = forward_matches(subject, problem)
-    note = " with NaN in a shard that nobody sees"
-    same_bits("output", np.asarray(found.output), np.asarray(before.output), problem, note=note)
+    given = {"unseen_shard": "of NaN"}
+    same_bits("output", np.asarray(found.output), np.asarray(before.output), problem, given=given)
 
 
 @judges("RING-9", ring("segment_ids"), heavy=True)
@@ -172,7 +173,7 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
         return
     names = ("sink",)
     found = result_unless_refused(
-        "sinks in the ring",
+        bad_argument("sinks", ring=problem.ring, sinks=sinks),
         names,
         lambda: subject.adapter.prepare(other).forward(inputs(other)),
     )
@@ -194,7 +195,9 @@ def check_ring_gradients(subject: Subject, problem: Problem) -> None:
         except Crash:
             pass
         else:
-            gradients_match(subject, problem, with_lse=True, note=" with a loss on logsumexp")
+            gradients_match(
+                subject, problem, with_lse=True, given={"loss": "on output and logsumexp"}
+            )
             return
     gradients_match(subject, problem)
 
@@ -208,14 +211,14 @@ def check_gradients_return_to_their_shard(subject: Subject, problem: Problem) ->
 @judges("FWD-26", ring("bfloat16"), heavy=True)
 def check_type_of_output_in_the_ring(subject: Subject, problem: Problem) -> None:
     """The declared type, whatever partial results are kept in."""
-    expect("type of output", problem.dtype, subject.forward(problem).dtype)
+    expect(Place("output", "dtype"), problem.dtype, subject.forward(problem).dtype)
 
 
 @judges("BWD-25", ring("bfloat16", regimes=MODERATE, group=BACKWARD), heavy=True)
 def check_type_of_gradients_in_the_ring(subject: Subject, problem: Problem) -> None:
     """Type of the input, whatever gradients travel in."""
     for name, dtype in zip(("q", "k", "v"), subject.backward(problem).dtypes, strict=True):
-        expect(f"type of d{name}", problem.dtype, dtype)
+        expect(Place(f"d{name}", "dtype"), problem.dtype, dtype)
 
 
 def has_row_unseeing_in_a_shard(problem: Problem) -> bool:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from conformance.checks.check_mask_info import in_range
-from conformance.domain import Domain
-from conformance.judge import Measure, Violation, expect, expect_array, judges
-from conformance.numeric_domain import NumericDomain
-from conformance.pictures import region
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import (
+from conformance.checks.compiled_arrays import (
+    BLOCK,
     active_blocks,
+    expect_stored_block,
     expected_labels,
-    local_masks,
-    place_name,
-    shards_of,
+    parts_of,
+    place_of,
 )
-from reference.blocks import PARTIAL, Int32, block_of
+from conformance.checks.registry import Measure, Violation, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.findings.expectation import OneOf, Presence, Written
+from conformance.findings.observation import Miswritten, Unwritten
+from conformance.findings.pictures import region
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
+from reference.blocks import PARTIAL, Int32
 from reference.mask_info import Direction
 from reference.outputs import (
     accumulates_uninitialised,
@@ -36,17 +40,11 @@ from reference.sharding import Shard
 KERNEL = Domain(kernel=True)
 
 
-def schedules(subject: Subject, problem: Problem) -> Iterator[tuple[Schedule, Shard, str]]:
+def schedules(subject: Subject, problem: Problem) -> Iterator[tuple[Schedule, Shard, Place]]:
     """Every schedule of a problem: all declared directions on all shards."""
-    for direction in subject.directions(problem):
-        for shard in shards_of(problem):
-            schedule = subject.schedule(problem, direction, shard)
-            yield schedule, shard, place_name(direction, shard, problem)
-
-
-def block_name(block: Iterable[int]) -> str:
-    """A position as reports name it."""
-    return "(head {}, q block {}, kv block {})".format(*block)
+    for direction, shard in parts_of(subject, problem, subject.directions(problem)):
+        schedule = subject.schedule(problem, direction, shard)
+        yield schedule, shard, place_of("", direction, shard, problem)
 
 
 @judges("SCHED-1", KERNEL, heavy=True)
@@ -56,7 +54,8 @@ def check_every_block_runs_once(subject: Subject, problem: Problem) -> None:
         wanted = expected_work(expected_labels(problem, schedule.direction, shard))
         times = Counter(tuple(int(k) for k in step) for step in schedule.work())
         for block in sorted(wanted):
-            expect(f"runs of {block_name(block)} ({where})", 1, times[block])
+            if times[block] != 1:
+                raise Violation(where.named("runs").at(*block, axes=BLOCK), 1, times[block])
 
 
 @judges("SCHED-2", KERNEL, heavy=True)
@@ -65,7 +64,7 @@ def check_nothing_else_runs(subject: Subject, problem: Problem) -> None:
     for schedule, shard, where in schedules(subject, problem):
         wanted = expected_work(expected_labels(problem, schedule.direction, shard))
         for block in sorted({tuple(int(k) for k in step) for step in schedule.work()} - wanted):
-            expect(f"runs of empty block {block_name(block)} ({where})", 0, 1)
+            raise Violation(where.named("runs").at(*block, axes=BLOCK), 0, 1)
 
 
 @judges("SCHED-3", KERNEL, heavy=True)
@@ -78,7 +77,7 @@ def check_running_steps_have_their_operands(subject: Subject, problem: Problem) 
         kv = np.stack([schedule.head // group, schedule.kv_block], axis=1)
         for name, index in (("q", q), ("k", kv), ("v", kv)):
             if name in schedule.operands:
-                place = f"(head, block) of {name} at the running steps ({where})"
+                place = where.named(name).under(at="the running steps")
                 expect_array(place, index[running], schedule.operands[name][running])
 
 
@@ -90,18 +89,11 @@ def check_partial_steps_have_their_mask_block(subject: Subject, problem: Problem
         stack = active_blocks(subject, problem, direction, shard).stack
         if stack is None:
             continue
-        grid, masks = expected_labels(problem, direction, shard), local_masks(problem, shard)
-        for (h, i, j), place in zip(
-            schedule.work(), schedule.mask_block[schedule.runs], strict=True
-        ):
-            if not (i < grid.shape[1] and j < grid.shape[2]) or grid[h, i, j] != PARTIAL:
-                continue
-            name = f"mask block at {block_name((h, i, j))} ({where})"
-            if not 0 <= place < len(stack):
-                raise Violation(name, f"an index below {len(stack)}", place)
-            expected = block_of(masks[h], int(i), int(j), *problem.blocks.of(direction))
-            expected = expected.T if direction == "dkv" else expected
-            expect_array(name, expected, np.asarray(stack[place], dtype=np.bool_))
+        grid, place = expected_labels(problem, direction, shard), where.named("mask")
+        steps = np.column_stack([schedule.work(), schedule.mask_block[schedule.runs]])
+        for h, i, j, number in steps.tolist():
+            if i < grid.shape[1] and j < grid.shape[2] and grid[h, i, j] == PARTIAL:
+                expect_stored_block(place, stack, number, problem, shard, (h, i, j))
 
 
 @judges("SCHED-5", KERNEL, heavy=True)
@@ -114,7 +106,7 @@ def measure_unused_fetches(subject: Subject, problem: Problem) -> Measure | None
                 buffer = schedule.buffers.get(name)
                 count = len(unused_fetches(schedule.operands[name], schedule.runs, buffer))
                 if worst is None or count > worst.value:
-                    worst = Measure(count, 0, f"unused fetches of {name} ({where})")
+                    worst = Measure(count, 0, where.named(f"unused fetches of {name}"))
     return worst
 
 
@@ -128,22 +120,23 @@ def check_block_indices_in_range(subject: Subject, problem: Problem) -> None:
         for name, (first, second) in sizes.items():
             if name in schedule.operands:
                 index = schedule.operands[name]
-                in_range(f"head index of {name} ({where})", index[:, 0], first)
-                in_range(f"block index of {name} ({where})", index[:, 1], second)
+                place = where.named(name)
+                in_range(place.under(index_of="the head"), index[:, 0], first)
+                in_range(place.under(index_of="the block"), index[:, 1], second)
         stack = active_blocks(subject, problem, schedule.direction, shard).stack
         if stack is not None and "mask" in schedule.operands:
-            in_range(f"index of mask ({where})", schedule.operands["mask"][:, 0], len(stack))
+            in_range(where.named("mask"), schedule.operands["mask"][:, 0], len(stack))
         for name, index in schedule.outputs.items():
-            for axis, size in enumerate(schedule.output_blocks[name]):
-                in_range(f"output index of {name}, axis {axis} ({where})", index[:, axis], size)
+            for n, size in enumerate(schedule.output_blocks[name]):
+                in_range(where.named(f"output {name}").under(index_of_axis=n), index[:, n], size)
         no_strays(schedule, where)
 
 
-def no_strays(schedule: Schedule, where: str) -> None:
+def no_strays(schedule: Schedule, where: Place) -> None:
     """Raises `Violation` if some operand or output of any kind is asked for a block that does not exist."""
     if schedule.strays:
-        more = f", and {len(schedule.strays) - 1} more" if len(schedule.strays) > 1 else ""
-        raise Violation(f"block indices ({where})", "existing blocks", schedule.strays[0] + more)
+        existing = OneOf(of="the existing blocks")
+        raise Violation(where.named("block indices"), existing, schedule.strays)
 
 
 @judges(
@@ -168,8 +161,8 @@ def check_resident_blocks_are_not_fetched(subject: Subject, problem: Problem) ->
             needed = fetches(index, schedule.buffers.get(name))
             again = np.flatnonzero(schedule.copies_of(name) & ~needed)
             if len(again):
-                place = f"copy of {name} at step {again[0]} ({where})"
-                raise Violation(place, "none, the block is in memory", f"block {index[again[0]]}")
+                place = where.named(name).of("copies").at(again[0], axes=("step",))
+                raise Violation(place, Presence(False), index[again[0]])
 
 
 def moving_operands(schedule: Schedule) -> tuple[str, ...]:
@@ -179,19 +172,18 @@ def moving_operands(schedule: Schedule) -> tuple[str, ...]:
 
 
 def worst_ratio(
-    subject: Subject, problem: Problem, directions: Iterable[Direction]
+    subject: Subject, problem: Problem, directions: Sequence[Direction]
 ) -> Measure | None:
     """The largest ratio of fetches to the minimum over operands, directions and shards."""
     worst: Measure | None = None
-    for direction in directions:
-        for shard in shards_of(problem):
-            schedule = subject.schedule(problem, direction, shard)
-            for name in moving_operands(schedule):
-                index, buffer = schedule.operands[name], schedule.buffers.get(name)
-                count, best = fetch_counts(index, schedule.runs, buffer)
-                what = f"fetches of {name} ({place_name(direction, shard, problem)})"
-                if best and (worst is None or count / best > worst.ratio):
-                    worst = Measure(count, best, what)
+    for direction, shard in parts_of(subject, problem, directions):
+        schedule = subject.schedule(problem, direction, shard)
+        for name in moving_operands(schedule):
+            index, buffer = schedule.operands[name], schedule.buffers.get(name)
+            count, best = fetch_counts(index, schedule.runs, buffer)
+            if best and (worst is None or count / best > worst.ratio):
+                place = place_of(f"fetches of {name}", direction, shard, problem)
+                worst = Measure(count, best, place)
     return worst
 
 
@@ -224,8 +216,8 @@ def compare_outputs(
     subject: Subject,
     problem: Problem,
     faults: Callable[[Schedule, str], Int32],
-    expected: str,
-    actual: str,
+    expectation: Written,
+    observation: Unwritten | Miswritten,
 ) -> None:
     """Raises `Violation` for the first output block with a fault."""
     for schedule, _, where in schedules(subject, problem):
@@ -236,32 +228,40 @@ def compare_outputs(
                 wrong = np.zeros(shape, dtype=np.bool_)
                 inside = ((blocks >= 0) & (blocks < shape)).all(axis=1)
                 wrong[tuple(blocks[inside].T)] = True
-                place = f"block {tuple(int(k) for k in blocks[0])} of {output} ({where})"
-                picture = region(f"blocks of {output}", wrong)
-                raise Violation(place, expected, actual, (len(blocks), wrong.size), picture)
+                place = where.named(f"blocks of {output}").at(*blocks[0])
+                count, picture = (len(blocks), wrong.size), region(place.quantity, wrong)
+                raise Violation(place, expectation, observation, count, picture)
 
 
 @judges("OUT-1", KERNEL, heavy=True)
 def check_initialised_before_accumulation(subject: Subject, problem: Problem) -> None:
     """The accumulator is reset before the first running step of every output block."""
     compare_outputs(
-        subject, problem, accumulates_uninitialised, "reset before it accumulates", "not reset"
+        subject,
+        problem,
+        accumulates_uninitialised,
+        Written("after a reset"),
+        Miswritten("not reset"),
     )
 
 
 @judges("OUT-2", KERNEL, heavy=True)
 def check_written_after_accumulation(subject: Subject, problem: Problem) -> None:
     """Every output block is stored after its last running step."""
-    compare_outputs(subject, problem, written_early, "stored after its last step", "stored before")
+    compare_outputs(
+        subject, problem, written_early, Written("after its last step"), Miswritten("written early")
+    )
 
 
 @judges("OUT-3", KERNEL, heavy=True)
 def check_every_output_block_is_written(subject: Subject, problem: Problem) -> None:
     """Every output block is stored, also where nothing is visible."""
-    compare_outputs(subject, problem, unwritten, "stored", "unwritten")
+    compare_outputs(subject, problem, unwritten, Written(), Unwritten())
 
 
 @judges("OUT-4", KERNEL, heavy=True)
 def check_output_blocks_stay_in_one_piece(subject: Subject, problem: Problem) -> None:
     """No output block is left and visited again."""
-    compare_outputs(subject, problem, revisited, "visited once", "visited again later")
+    compare_outputs(
+        subject, problem, revisited, Written("in one visit"), Miswritten("visited again")
+    )

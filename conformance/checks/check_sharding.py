@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.checks.check_labels import label_pair
-from conformance.checks.check_mask_info import compare_stored, in_range
-from conformance.compare import forward_matches, gradients_match
-from conformance.domain import Domain
-from conformance.judge import expect_array, judges
-from conformance.numeric_domain import MODERATE, NumericDomain
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import expected_labels, local_info, place_name, shards_of
+from conformance.checks.check_mask_info import compare_stored, in_range, mask_next_in_range
+from conformance.checks.comparison import forward_matches, gradients_match
+from conformance.checks.compiled_arrays import expected_labels, local_info, parts_of, place_of
+from conformance.checks.registry import expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.problem import Problem
 from reference.mask_info import GridMaskInfo
 
 #: Calls on several devices, where the mask is known in advance.
@@ -28,11 +28,10 @@ DEVICES = NumericDomain(
 
 def compare_shards(subject: Subject, problem: Problem) -> None:
     """Every shard has the labels and the stored blocks of its own part of the mask."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            expected, actual, where = label_pair(subject, problem, direction, shard)
-            expect_array(where, expected, actual)
-            compare_stored(subject, problem, direction, shard)
+    for direction, shard in parts_of(subject, problem):
+        expected, actual, place = label_pair(subject, problem, direction, shard)
+        expect_array(place, expected, actual)
+        compare_stored(subject, problem, direction, shard)
 
 
 @judges("SHARD-1", Domain(q_shards="always"))
@@ -58,24 +57,21 @@ def check_dkv_indices_are_local(subject: Subject, problem: Problem) -> None:
     """``data_next`` of dkv stays inside the shard."""
     if "dkv" not in subject.description.directions:
         return
-    for shard in shards_of(problem):
-        info = local_info(subject, problem, "dkv", shard)
+    for direction, shard in parts_of(subject, problem, ["dkv"]):
+        info = local_info(subject, problem, direction, shard)
         if isinstance(info, GridMaskInfo):
-            blocks = expected_labels(problem, "dkv", shard).shape[1]
-            where = f"data_next ({place_name('dkv', shard, problem)})"
-            in_range(where, info.data_next.astype(np.int32), blocks)
+            blocks = expected_labels(problem, direction, shard).shape[1]
+            place = place_of("data_next", direction, shard, problem)
+            in_range(place, info.data_next.astype(np.int32), blocks)
 
 
 @judges("SHARD-5", Domain(q_shards="always", layout="grid"))
 def check_stored_blocks_are_shared(subject: Subject, problem: Problem) -> None:
     """``mask_next`` of every shard points into the one stack."""
-    for direction in subject.description.directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            if info.mask_next is None or info.partial_mask_blocks is None:
-                continue
-            where = f"mask_next ({place_name(direction, shard, problem)})"
-            in_range(where, info.mask_next.astype(np.int32), len(info.partial_mask_blocks))
+    for direction, shard in parts_of(subject, problem):
+        mask_next_in_range(subject, problem, direction, shard)
+        info = local_info(subject, problem, direction, shard)
+        if info.mask_next is not None:
             compare_stored(subject, problem, direction, shard)
 
 

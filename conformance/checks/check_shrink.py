@@ -7,11 +7,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from conformance.checks.check_mask_info import forward_directions
-from conformance.domain import Domain
-from conformance.judge import expect, expect_array, judges
-from conformance.problem import Problem
-from conformance.subject import Subject
-from conformance.views import expected_labels, local_info, place_name, shards_of
+from conformance.checks.compiled_arrays import (
+    expected_labels,
+    local_info,
+    parts_of,
+    place_of,
+    shards_of,
+)
+from conformance.checks.registry import expect, expect_array, judges
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.findings.place import Place
+from conformance.problems.problem import Problem
 from reference.blocks import Int32
 from reference.mask_info import Direction, GridMaskInfo
 from reference.shrink import kept_columns, shrunk_width
@@ -27,21 +34,20 @@ def expected_width(problem: Problem, direction: Direction) -> int:
 
 def rows(
     subject: Subject, problem: Problem, directions: list[Direction]
-) -> Iterator[tuple[Int32, Int32, Int32, str]]:
-    """Every row of every shard: its expected labels, its entries of block_mask and data_next."""
-    for direction in directions:
-        for shard in shards_of(problem):
-            info = local_info(subject, problem, direction, shard)
-            if not isinstance(info, GridMaskInfo):
-                continue
-            axis = 0 if direction == "dkv" else 1
-            grid = np.moveaxis(expected_labels(problem, direction, shard)[0], axis, -1)
-            label = np.moveaxis(info.block_mask[0], axis, -1).astype(np.int32)
-            data = np.moveaxis(info.data_next[0], axis, -1).astype(np.int32)
-            where = place_name(direction, shard, problem)
-            expect(f"rows ({where})", grid.shape[0], label.shape[0])
-            for n in range(grid.shape[0]):
-                yield grid[n], label[n], data[n], f"row {n} ({where})"
+) -> Iterator[tuple[Int32, Int32, Int32, Place]]:
+    """Every row of every shard: its expected labels, its entries of block_mask and data_next, its place."""
+    for direction, shard in parts_of(subject, problem, directions):
+        info = local_info(subject, problem, direction, shard)
+        if not isinstance(info, GridMaskInfo):
+            continue
+        axis = 0 if direction == "dkv" else 1
+        grid = np.moveaxis(expected_labels(problem, direction, shard)[0], axis, -1)
+        label = np.moveaxis(info.block_mask[0], axis, -1).astype(np.int32)
+        data = np.moveaxis(info.data_next[0], axis, -1).astype(np.int32)
+        where = place_of("block_mask", direction, shard, problem)
+        expect(where.of("height"), grid.shape[0], label.shape[0])
+        for n in range(grid.shape[0]):
+            yield grid[n], label[n], data[n], where.at(n, axes=("row",))
 
 
 @judges("SHRINK-1", ONE)
@@ -51,17 +57,16 @@ def check_width(subject: Subject, problem: Problem) -> None:
         info = subject.mask_info(problem, direction)
         if isinstance(info, GridMaskInfo):
             width = expected_width(problem, direction)
-            expect(f"width of block_mask ({direction})", width, info.block_mask.shape[-1])
-            expect(f"width of data_next ({direction})", width, info.data_next.shape[-1])
-            if info.mask_next is not None:
-                expect(f"width of mask_next ({direction})", width, info.mask_next.shape[-1])
+            for name in ("block_mask", "data_next", "mask_next"):
+                if (array := getattr(info, name)) is not None:
+                    expect(Place(name, "width", direction), width, array.shape[-1])
 
 
-def compare_kept(grid: Int32, label: Int32, data: Int32, where: str) -> None:
+def compare_kept(grid: Int32, label: Int32, data: Int32, where: Place) -> None:
     """Compares the kept blocks of a row, their order and labels."""
     columns = np.flatnonzero(grid).astype(np.int32)
-    expect_array(f"kept blocks of {where}", columns, data[label > 0])
-    expect_array(f"kept labels of {where}", grid[columns], label[label > 0])
+    expect_array(where.named("kept blocks"), columns, data[label > 0])
+    expect_array(where.named("kept labels"), grid[columns], label[label > 0])
 
 
 @judges("SHRINK-2", ONE)
@@ -75,11 +80,8 @@ def check_kept_blocks(subject: Subject, problem: Problem) -> None:
 def check_padding_does_not_run(subject: Subject, problem: Problem) -> None:
     """Exactly the entries beyond the kept blocks have label 0."""
     for grid, label, _, where in rows(subject, problem, list(subject.description.directions)):
-        expect(
-            f"entries with a non-zero label in {where}",
-            int((grid > 0).sum()),
-            int((label > 0).sum()),
-        )
+        place = where.named("non-zero labels").of("length")
+        expect(place, int((grid > 0).sum()), int((label > 0).sum()))
 
 
 @judges("SHRINK-4", Domain(several_masks="always", layout="grid", shrink=True))
@@ -89,7 +91,7 @@ def check_several_masks_keep_the_width(subject: Subject, problem: Problem) -> No
         info = subject.mask_info(problem, direction)
         if isinstance(info, GridMaskInfo):
             grid = problem.grid(direction)
-            expect(f"grid ({direction})", grid, info.block_mask.shape[1:])
+            expect(Place("block_mask", "shape", direction), grid, info.block_mask.shape[1:])
 
 
 @judges("SHRINK-5", Domain(several_masks="never", layout="grid", shrink=True, q_shards="always"))
@@ -98,7 +100,7 @@ def check_every_q_shard_shrinks_by_itself(subject: Subject, problem: Problem) ->
     for direction in subject.description.directions:
         width = expected_width(problem, direction)
         for grid, label, data, where in rows(subject, problem, [direction]):
-            expect(f"width of {where}", width, len(label))
+            expect(where.of("width"), width, len(label))
             compare_kept(grid, label, data, where)
 
 
@@ -111,7 +113,7 @@ def check_dkv_shrinks_along_q(subject: Subject, problem: Problem) -> None:
     if isinstance(info, GridMaskInfo):
         height = problem.shards.q * expected_width(problem, "dkv")
         kv_blocks = problem.grid("dkv")[1]
-        expect("grid (dkv)", (height, kv_blocks), info.block_mask.shape[1:])
+        expect(Place("block_mask", "shape", "dkv"), (height, kv_blocks), info.block_mask.shape[1:])
         for grid, label, data, where in rows(subject, problem, ["dkv"]):
             compare_kept(grid, label, data, where)
 
@@ -126,8 +128,8 @@ def check_unshrinkable_masks(subject: Subject, problem: Problem) -> None:
     """A mask with a full row keeps its grid, and its full rows stand as they stood."""
     info = subject.mask_info(problem, "fwd")
     if isinstance(info, GridMaskInfo):
-        expect("grid (fwd)", problem.grid(), info.block_mask.shape[1:])
+        expect(Place("block_mask", "shape", "fwd"), problem.grid(), info.block_mask.shape[1:])
         for grid, label, data, where in rows(subject, problem, ["fwd"]):
             if grid.all():
-                expect_array(f"labels of {where}", grid, label)
-                expect_array(f"data_next of {where}", kept_columns(grid[None])[0], data)
+                expect_array(where, grid, label)
+                expect_array(where.named("data_next"), kept_columns(grid[None])[0], data)

@@ -1,22 +1,14 @@
-"""What several commands share: their errors, and how they open an implementation."""
+"""What all commands share: how they fail, how much they print, and checks of what they were given."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from conformance.suggest import did_you_mean
-from spec import all_clauses
-
-if TYPE_CHECKING:
-    from conformance.adapter import Adapter
-    from conformance.foreign.where import Where
-    from conformance.subject import Subject
-    from conformance.terminal import Detail
+from conformance.reports.terminal import Detail
 
 
 def fail(message: str) -> int:
@@ -34,7 +26,7 @@ def at_least_one(text: str) -> int:
 
 
 def default_workers() -> int:
-    """Two processes where there are two cores: more would spend their time on imports."""
+    """Two processes where there are two cores: more would spend their time importing."""
     return min(2, os.cpu_count() or 1)
 
 
@@ -63,59 +55,14 @@ def detail_of(arguments: argparse.Namespace) -> Detail:
 
 
 def check_targets(targets: Mapping[str, Path | None]) -> None:
-    """Checks, before a long run, that its reports can be written.
+    """Checks, before a long run, that its files can be written.
 
     Args:
       targets: files by option.
 
     Raises:
-      ValueError: a report would have no folder.
+      ValueError: one is a folder, or its folder does not exist.
     """
     for option, path in targets.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise ValueError(f"{option} {path}: must be a file in a folder that exists")
-
-
-def check_clauses(names: Sequence[str]) -> None:
-    """Checks the names of clauses.
-
-    Raises:
-      ValueError: one does not exist; the message offers the nearest.
-    """
-    for name in names:
-        if name not in all_clauses():
-            raise ValueError(f"--clause {name}: no such clause{_meant(name)}")
-        if not all_clauses()[name].is_checkable:
-            raise ValueError(f"--clause {name}: nothing to check ({all_clauses()[name].status})")
-
-
-def _meant(name: str) -> str:
-    """What a name that is no clause may mean: a clause, or the name of a check."""
-    from conformance import checks
-    from conformance.judge import CHECKS
-
-    checks.load_all()
-    if name in CHECKS:
-        return f"; it is a check of {CHECKS[name].clause_id}"
-    return did_you_mean(name, [*all_clauses(), *CHECKS])
-
-
-def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
-    """Loads an adapter and runs the beginning of the smoke test.
-
-    Raises:
-      AdapterError: it cannot be loaded, or cannot do what every run needs.
-    """
-    from conformance.adapter import AdapterError
-    from conformance.foreign.host import close
-    from conformance.smoke import smoke
-    from conformance.subject import Subject
-
-    adapter = where.open(impl)
-    description, steps = smoke(adapter, whole=False)
-    broken = [step for step in steps if step.error and step.name in ("describe", "prepare")]
-    if description is None or broken:
-        step = broken[0]
-        close(adapter)
-        raise AdapterError(f"{impl!r} fails its smoke test: {step.name}: {step.error}")
-    return adapter, Subject(adapter, description)

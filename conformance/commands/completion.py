@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from conformance.shipped import SHIPPED
+import shtab
+
+from conformance.commands.cli import build_parser
+from conformance.contract.shipped import SHIPPED
 from spec import all_clauses
 
-HELP = "print what a shell needs to complete the command"
 EXAMPLES = """\
-  eval "$(splash-conformance completion bash)"    in ~/.bashrc
   splash-conformance completion zsh > ~/.zfunc/_splash-conformance
   splash-conformance completion fish > ~/.config/fish/completions/splash-conformance.fish
 """
@@ -54,19 +55,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``completion``: prints the script of a shell."""
-    import shtab
-
-    from conformance.cli import build_parser
 
     parser = build_parser()
     for command in parser.commands.values():
+        command.configure()
         for action in command._actions:
-            _describe(action, shtab)
+            _describe(action)
     print(shtab.complete(parser, arguments.shell))
     return 0
 
 
-def _describe(action: Any, shtab: Any) -> None:
+def _describe(action: Any) -> None:
     """Says what an argument may be, where `argparse` does not know."""
     if action.metavar == "ID":
         action.choices = [item.id for item in all_clauses().values() if item.is_checkable]

@@ -6,19 +6,27 @@ import argparse
 import dataclasses
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from conformance.commands import common
 from conformance.commands.common import fail
+from conformance.explain.costs.memory import DTYPES
+from conformance.explain.costs.sizes import dividing
+from conformance.explain.costs.study import Question, study
+from conformance.explain.costs.visits import Heads
+from conformance.explain.language.expressions import Documents, leaves
+from conformance.explain.language.grammar import MaskError, number, parse
+from conformance.explain.language.segments import documents, segments
+from conformance.explain.output.advice import remarks
+from conformance.explain.output.page import write_page
+from conformance.explain.output.picture import write_picture
+from conformance.explain.output.report import to_json
+from conformance.explain.output.terminal import print_study
+from conformance.reports.terminal import console_for
+from reference.masks import Dense, Expr, Mask
 
-if TYPE_CHECKING:
-    from conformance.explain.study import Question
-    from reference.masks import Expr
-
-HELP = "predict what a mask costs: blocks, fetches, memory"
 EXAMPLES = """\
-  splash-conformance explain causal --seq 8192
   splash-conformance explain 'causal & local:1024,0' --seq 32k --block 512 --heads 32 --kv-heads 8
   splash-conformance explain 'prefix:100+causal' --seq 8k --html mask.html
 """
@@ -88,24 +96,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``explain``: what a mask costs."""
-    from conformance.explain.advice import remarks
-    from conformance.explain.grammar import MaskError
-    from conformance.explain.report import to_json
-    from conformance.explain.study import study
-    from conformance.explain.terminal import print_study
-    from conformance.terminal import console_for
 
     try:
         check_targets(arguments)
         found = study(question_of(arguments))
         said = remarks(found)
         if arguments.html:
-            from conformance.explain.page import write_page
-
             write_page(found, said, arguments.html)
         if arguments.png:
-            from conformance.explain.picture import write_picture
-
             write_picture(found, said, arguments.png)
     except MaskError as error:
         return fail(f"MASK: {error}")
@@ -128,7 +126,6 @@ def check_targets(arguments: argparse.Namespace) -> None:
     Raises:
       ValueError: one has no folder, a page of a run-time mask, or a picture without matplotlib.
     """
-    from importlib.util import find_spec
 
     common.check_targets({"--html": arguments.html, "--png": arguments.png})
     if arguments.html and arguments.dynamic:
@@ -145,7 +142,6 @@ def whole(option: str, text: str) -> int:
     Raises:
       ValueError: it is no whole number of at least 1.
     """
-    from conformance.explain.grammar import number
 
     try:
         found = number(text)
@@ -162,11 +158,6 @@ def question_of(arguments: argparse.Namespace) -> Question:
     Raises:
       ValueError: an option that cannot be, or that does not go with the others.
     """
-    from conformance.explain.grammar import parse
-    from conformance.explain.memory import DTYPES
-    from conformance.explain.segments import segments
-    from conformance.explain.study import Question
-    from conformance.explain.visits import Heads
 
     q_len = whole("--seq", arguments.seq) if arguments.seq else None
     kv_len = whole("--kv", arguments.kv) if arguments.kv else q_len
@@ -206,9 +197,6 @@ def lengths(expr: Expr, q_len: int | None, kv_len: int | None) -> tuple[int, int
     Raises:
       ValueError: there are none, or they do not go together.
     """
-    from conformance.explain.expressions import Documents, leaves
-    from conformance.explain.segments import documents
-    from reference.masks import Dense, Mask
 
     parts = leaves(expr)
     shape = next((part.array.shape for part in parts if isinstance(part, Dense)), None)
@@ -229,7 +217,6 @@ def block_sizes(text: str, q_len: int, kv_len: int) -> tuple[int, int]:
     Raises:
       ValueError: it is neither, or does not divide the lengths; the message has sizes that do.
     """
-    from conformance.explain.sizes import dividing
 
     sides = text.lower().replace("×", "x").split("x")
     if len(sides) > 2:

@@ -9,18 +9,22 @@ import sys
 import traceback
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conformance.commands.common import add_output_options, check_targets, detail_of, fail
-from conformance.shipped import DEFAULT_IMPL
+from conformance.contract.load import Loader, LoadError
+from conformance.contract.protocol import AdapterError
+from conformance.contract.remote.where import Where
+from conformance.contract.shipped import DEFAULT_IMPL
+from conformance.contract.smoke import ready
+from conformance.fuzz_mask.arguments.source import Source
+from conformance.fuzz_mask.class_checks import OracleError
+from conformance.fuzz_mask.outcome import FuzzRun
+from conformance.fuzz_mask.run import EFFORTS, STAGES, Fuzzing
+from conformance.fuzz_mask.show import print_run
+from conformance.reports.terminal import console_for
 
-if TYPE_CHECKING:
-    from conformance.fuzz_mask.load import Loader
-    from conformance.fuzz_mask.source import Source
-
-HELP = "judge a mask class of your own"
 EXAMPLES = """\
-  splash-conformance fuzz-mask masks.py:DocumentMask
   splash-conformance fuzz-mask masks.py:DocumentMask --impl jax --oracle masks.py:same_document
   splash-conformance fuzz-mask masks.py:DocumentMask --instance 'DocumentMask((2, 3), ids=[0, 1, 1])'
 """
@@ -39,10 +43,6 @@ refuses is discarded.
 The function of --oracle is called with q_ids [q_len, 1] and kv_ids [1, kv_len], and with the parameters that it names.
 Ids are the numbers of rows and columns, or positions where q_sequence or kv_sequence was an argument of the mask.
 """
-
-#: As in `conformance.fuzz_mask.run`, whose import takes a while.
-PROFILES = ("quick", "ci", "deep")
-STAGES = ("class", "compiled", "kernels", "attention")
 
 #: Packages whose mask classes tell which implementation a class is for.
 LIBRARIES = {
@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="judge only the mask that this call makes (repeatable)",
     )
     parser.add_argument(
-        "--profile", default="quick", choices=PROFILES, help="how much to try (default quick)"
+        "--profile", default="quick", choices=list(EFFORTS), help="how much to try (default quick)"
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)"
@@ -92,7 +92,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--stage",
         action="append",
         default=[],
-        choices=STAGES,
+        choices=list(STAGES),
         help="judge only this: the class itself, compiled arrays, kernels or attention (repeatable)",
     )
     parser.add_argument(
@@ -106,10 +106,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``fuzz-mask``: judge a mask class."""
-    from conformance.adapter import AdapterError
-    from conformance.fuzz_mask.contract import OracleError
-    from conformance.fuzz_mask.load import Loader, LoadError
-
     loader = Loader()
     try:
         check_targets({"--json": arguments.json})
@@ -130,17 +126,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
-    from conformance.commands.common import ready
-    from conformance.foreign.where import Where
-    from conformance.fuzz_mask.outcome import FuzzRun
-    from conformance.fuzz_mask.run import Fuzzing
-    from conformance.fuzz_mask.show import print_run
-    from conformance.terminal import console_for
 
     source = _source(arguments, loader)
     oracle = None
     if arguments.oracle:
-        function, _ = loader.attribute(arguments.oracle, "--oracle")
+        function, _ = loader.load(arguments.oracle)
         if not callable(function):
             return fail(f"--oracle {arguments.oracle}: is not a function")
         oracle = (function, arguments.oracle)
@@ -161,7 +151,7 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
         source,
         subject,
         oracle,
-        stages=arguments.stage or STAGES,
+        stages=arguments.stage or tuple(STAGES),
         keep_going=arguments.keep_going,
     )
     with redirect_stdout(sys.stderr):  # whatever the class prints
@@ -179,12 +169,11 @@ def _judge(arguments: argparse.Namespace, loader: Loader) -> int:
 
 
 def _source(arguments: argparse.Namespace, loader: Loader) -> Source:
-    from conformance.fuzz_mask.source import Source
 
-    make, module = loader.attribute(arguments.target, "CLASS")
+    make, module = loader.load(arguments.target)
     strategy: Any = None
     if arguments.strategy:
-        strategy, _ = loader.attribute(arguments.strategy, "--strategy")
+        strategy, _ = loader.load(arguments.strategy)
     name = arguments.target.rpartition(":")[2]
     return Source(make, name, module, strategy, arguments.instance)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from conformance import checks
+from conformance.checks.registry import CHECKS
 from conformance.commands.common import fail
-from conformance.suggest import did_you_mean
+from conformance.contract.suggest import did_you_mean
 from spec import all_clauses
 
-HELP = "list clauses and their checks"
 EXAMPLES = """\
-  splash-conformance list                         every clause and its check
   splash-conformance list shrink                  those with this word
 """
 
@@ -22,8 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``list``: clauses with their checks."""
-    from conformance import checks
-    from conformance.judge import CHECKS
 
     checks.load_all()
     by_clause: dict[str, list[str]] = {}

@@ -6,11 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance.commands.common import add_output_options, check_targets, detail_of, fail
+from conformance.commands import report_options
+from conformance.commands.common import add_output_options, fail
+from conformance.runs.merge import merge
+from conformance.runs.runner import command_line
 
-HELP = "put the reports of all shards of a run together"
 EXAMPLES = """\
-  splash-conformance merge shard-*.json --json report.json --junit report.xml
+  splash-conformance merge shard-*.json --partial --html report.html
 """
 
 
@@ -19,11 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="F", help="reports of run --shard I/N --json F"
     )
-    parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
-    parser.add_argument("--junit", type=Path, metavar="F", help="write the report as JUnit XML")
-    parser.add_argument(
-        "--html", type=Path, metavar="F", help="write the report as one self-contained HTML file"
-    )
+    report_options.add_report_options(parser)
     parser.add_argument(
         "--partial",
         action="store_true",
@@ -34,27 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``merge``: prints and writes the report; exit codes are those of ``run``."""
-    from conformance import merge, terminal
-    from conformance.html.run_page import write_html
-    from conformance.junit import write_junit
-    from conformance.report import write_json
-    from conformance.runner import command_line
-
     try:
-        check_targets(
-            {"--json": arguments.json, "--junit": arguments.junit, "--html": arguments.html}
-        )
-        run, notes = merge.merge(arguments.files, command_line(), arguments.partial)
+        targets = report_options.targets_of(arguments)
+        run, notes = merge(arguments.files, command_line(), arguments.partial)
     except ValueError as error:
         return fail(str(error))
-    console = terminal.console_for(color=not arguments.no_color)
-    terminal.print_run(run, console, detail_of(arguments))
+    report_options.show(run, arguments)
     for note in notes:
         print(f"splash-conformance: {note}", file=sys.stderr)
-    if arguments.json:
-        write_json(run, arguments.json)
-    if arguments.junit:
-        write_junit(run, arguments.junit)
-    if arguments.html:
-        write_html(run, arguments.html)
+    report_options.write(run, targets)
     return run.exit_code

@@ -5,18 +5,26 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from conformance.commands.common import at_least_one, check_targets, fail, ready
-from conformance.foreign.where import Where, add_options
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-if TYPE_CHECKING:
-    from conformance.minimise import Minimiser
-    from conformance.verdict import Finding
+from conformance.bug_report.case import case_of
+from conformance.bug_report.run import outcome_of
+from conformance.bug_report.write import script
+from conformance.commands.common import at_least_one, check_targets, fail
+from conformance.contract import library
+from conformance.contract.protocol import AdapterError
+from conformance.contract.remote.where import Where, add_options
+from conformance.contract.smoke import ready
+from conformance.findings.finding import Finding
+from conformance.findings.printed import finding_text
+from conformance.search import known_deviations as expectation
+from conformance.search import replay
+from conformance.search.known_deviations import ExpectationError
+from conformance.search.minimise.minimise import Minimiser
 
-HELP = "shrink a saved problem further, and print a script for a bug report"
 EXAMPLES = """\
-  splash-conformance minimise splash-conformance-failures/BWD-14-….json jax > report.py
   splash-conformance minimise FILE ./adapter.py:Mine --output smaller.json
 """
 
@@ -44,11 +52,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``minimise``: prints the script; everything else goes to standard error."""
-    from conformance import expectation, replay
-    from conformance.adapter import AdapterError
-    from conformance.expectation import ExpectationError
-    from conformance.minimise import Minimiser
-    from conformance.text import finding_text
 
     try:
         check_targets({"--output": arguments.output})
@@ -80,8 +83,6 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def searched(minimiser: Minimiser, finding: Finding) -> Finding:
     """Runs the search with a line of progress where somebody can see it."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -91,8 +92,7 @@ def searched(minimiser: Minimiser, finding: Finding) -> Finding:
         task = progress.add_task("minimising", total=None)
 
         def tell(tried: int, smallest: Finding) -> None:
-            heads = smallest.problem.get("heads", 1)
-            text = f"{tried} tried, smallest: {smallest.grid()}, {heads} heads"
+            text = f"{tried} tried, smallest: {smallest.grid()}, {smallest.problem.heads} heads"
             progress.update(task, description=text)
 
         minimiser.tell = tell
@@ -103,13 +103,9 @@ def show(
     finding: Finding, minimiser: Minimiser, arguments: argparse.Namespace, where: Where
 ) -> int:
     """Prints the script of a finding, and says what comes out when it is run."""
-    from conformance import library
-    from conformance.scripts.case import case_of
-    from conformance.scripts.run import outcome_of
-    from conformance.scripts.write import script
 
     shipped = arguments.impl.partition("=")[0]
-    package = library.package(shipped) if shipped in library.PACKAGES else ""
+    package = library.judged_package(shipped) if shipped in library.PACKAGES else ""
     made = script(case_of(finding, minimiser.subject, arguments.impl, package))
     print(made.text, end="")
     if made.note:

@@ -11,30 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from conformance.commands.common import (
-    at_least_one,
-    check_clauses,
-    check_targets,
-    default_workers,
-    fail,
-)
-from conformance.profiles import PROFILES
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from conformance.mutants.kill import Fate, Kill
-
-HELP = "show that the checks notice what they should: run the deliberately wrong implementations"
+from conformance.commands.common import at_least_one, check_targets, fail
+from conformance.commands.run_options import add_effort_options, check_clauses
+from conformance.mutants import load_all
+from conformance.mutants.kill import Fate, Kill, fates, kill_named
+from conformance.reports import terminal
 
 #: What mutants are about, see `conformance.mutants.Mutant.kind`.
 KINDS = ("structural", "algebraic", "precision", "quality", "kernel")
 
 EXAMPLES = """\
-  splash-conformance mutants
   splash-conformance mutants --clause LABEL-1 --seeds 5 --json mutants.json
   splash-conformance mutants --kind kernel
 """
@@ -42,16 +33,7 @@ EXAMPLES = """\
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument(
-        "--profile", default="quick", choices=list(PROFILES), help="how much to try (default quick)"
-    )
-    parser.add_argument(
-        "--clause",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="only of this clause (repeatable)",
-    )
+    add_effort_options(parser)
     parser.add_argument(
         "--kind",
         action="append",
@@ -63,22 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=at_least_one, default=1, metavar="N", help="seeds 0…N-1 (default 1)"
     )
-    parser.add_argument(
-        "-n",
-        dest="workers",
-        type=at_least_one,
-        default=default_workers(),
-        metavar="N",
-        help="processes (default: 2, or 1 on a single core)",
-    )
     parser.add_argument("--json", type=Path, metavar="F", help="write the result as JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """``mutants``: 1 if a mutant survives that must not, 2 after an interruption."""
-    from conformance import terminal
-    from conformance.mutants import load_all
-    from conformance.mutants.kill import fates
 
     try:
         check_clauses(arguments.clause)
@@ -126,13 +97,6 @@ def _kill(
     tasks: list[tuple[str, int, str]], workers: int, console: Console
 ) -> tuple[list[Kill], bool]:
     """Runs the tasks with a progress bar; what was done until an interruption, and whether that is all."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
 
     columns = (TextColumn("mutants"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     kills: list[Kill] = []
@@ -153,7 +117,6 @@ def _kill(
 @contextmanager
 def _results(tasks: list[tuple[str, int, str]], workers: int) -> Iterator[Iterator[Kill]]:
     """The results of the tasks as they arrive."""
-    from conformance.mutants.kill import kill_named
 
     if workers < 2:
         yield map(kill_named, tasks)
@@ -179,7 +142,6 @@ def interruptions_ignored() -> Iterator[None]:
 
 def table(found: list[Fate]) -> Table:
     """Clause × killed by × examples needed × seconds."""
-    from rich.table import Table
 
     made = Table(title="mutants", title_justify="left")
     for name in ("clause", "mutant", "kind", "killed by"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands.common import fail, ready
-from conformance.foreign.where import Where, add_options
+from conformance.commands.common import fail
+from conformance.contract.protocol import AdapterError
+from conformance.contract.remote.errors import NotTried
+from conformance.contract.remote.where import Where, add_options
+from conformance.contract.smoke import ready
+from conformance.findings.printed import finding_text
+from conformance.search import replay
 
-HELP = "run one saved problem again"
 EXAMPLES = """\
-  splash-conformance replay splash-conformance-failures/LABEL-1-….json jax
   splash-conformance replay FILE ./adapter.py:Mine
 """
 
@@ -24,10 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``replay``: run one saved problem again."""
-    from conformance import replay
-    from conformance.adapter import AdapterError
-    from conformance.foreign.errors import NotTried
-    from conformance.text import finding_text
 
     try:
         finding = replay.read(arguments.file)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from conformance.commands.common import add_output_options, check_targets, detail_of, fail
+from conformance.commands import report_options
+from conformance.commands.common import add_output_options, fail
+from conformance.runs.report import read
 
-HELP = "show the report of an earlier run, or turn it into a page"
 EXAMPLES = """\
-  splash-conformance report report.json           in the terminal
   splash-conformance report report.json --html report.html --junit report.xml
 """
 
@@ -17,29 +17,19 @@ EXAMPLES = """\
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument("file", type=Path, metavar="FILE.json", help="what run --json wrote")
-    parser.add_argument("--html", type=Path, metavar="F", help="write one self-contained HTML file")
-    parser.add_argument("--junit", type=Path, metavar="F", help="write JUnit XML")
+    report_options.add_report_options(parser, "html", "junit")
     add_output_options(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """``report``: writes what is asked for; if nothing is, shows the report, with the exit code of its run."""
-    from conformance import terminal
-    from conformance.html.run_page import write_html
-    from conformance.junit import write_junit
-    from conformance.report import ReportError, read
-
     try:
-        check_targets({"--html": arguments.html, "--junit": arguments.junit})
+        targets = report_options.targets_of(arguments)
         run = read(arguments.file)
-    except (ValueError, ReportError) as error:
+    except ValueError as error:
         return fail(str(error))
-    if arguments.html:
-        write_html(run, arguments.html)
-    if arguments.junit:
-        write_junit(run, arguments.junit)
-    if not (arguments.html or arguments.junit):
-        console = terminal.console_for(color=not arguments.no_color)
-        terminal.print_run(run, console, detail_of(arguments))
-        return run.exit_code
-    return 0
+    if targets:
+        report_options.write(run, targets)
+        return 0
+    report_options.show(run, arguments)
+    return run.exit_code

@@ -5,31 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from conformance import device
-from conformance.commands.common import (
-    add_output_options,
-    at_least_one,
-    check_clauses,
-    check_targets,
-    default_workers,
-    detail_of,
-    fail,
-    ready,
-)
-from conformance.foreign.where import Where, add_options
-from conformance.profiles import PROFILES
-from conformance.selection import Part, part
-from conformance.shipped import DEFAULT_IMPL, SHIPPED
+from conformance.commands import report_options
+from conformance.commands.common import add_output_options, fail
+from conformance.commands.run_options import add_run_options, check_clauses, request_of
+from conformance.contract.protocol import AdapterError
+from conformance.contract.remote.host import close
+from conformance.contract.settings import request_database
+from conformance.contract.shipped import DEFAULT_IMPL, SHIPPED
+from conformance.contract.smoke import ready
+from conformance.reports.terminal import console_for
+from conformance.runs.journal import Journal
+from conformance.runs.request import Request, begin_run, execute_run
+from conformance.runs.selection import Part, parse_part
 
-if TYPE_CHECKING:
-    from conformance.journal import Journal
-    from conformance.judging import Request
-
-HELP = "run the checks against an implementation"
 EXAMPLES = """\
-  splash-conformance run jax                      judge the installed jax
   splash-conformance run                          judge this project's own implementation
   splash-conformance run my_pkg.adapter:make      judge your own implementation
   splash-conformance run ./adapter.py:Mine --clause LABEL-1 --clause DATA-3
@@ -48,35 +38,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_IMPL,
         help=f"{shipped}, module:attr or file.py:attr (default {DEFAULT_IMPL})",
     )
-    parser.add_argument(
-        "--profile", default="quick", choices=list(PROFILES), help="how much to try (default quick)"
-    )
-    parser.add_argument(
-        "--clause", action="append", default=[], metavar="ID", help="only this clause (repeatable)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the search (default 0)"
-    )
-    parser.add_argument(
-        "-n",
-        dest="workers",
-        type=at_least_one,
-        default=default_workers(),
-        metavar="N",
-        help="processes (default: 2, or 1 on a single core)",
-    )
+    add_run_options(parser)
     parser.add_argument(
         "--shard",
-        type=part,
+        type=parse_part,
         default=Part(),
         metavar="I/N",
         help="only part I of N of the checks, for N machines; see merge",
     )
-    parser.add_argument("--json", type=Path, metavar="F", help="write the report as JSON")
-    parser.add_argument("--junit", type=Path, metavar="F", help="write the report as JUnit XML")
-    parser.add_argument(
-        "--html", type=Path, metavar="F", help="write the report as one self-contained HTML file"
-    )
+    report_options.add_report_options(parser)
     parser.add_argument(
         "--failures",
         type=Path,
@@ -85,13 +55,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder for replay files (default %(default)s)",
     )
     parser.add_argument(
-        "--no-expectations", action="store_true", help="report known deviations as violations"
-    )
-    parser.add_argument(
         "--resume",
         type=Path,
         metavar="F",
-        help="go on with the run of this journal: beside --json, or run.jsonl in the failures folder",
+        help="continue the run of this journal: beside --json, or run.jsonl in the failures folder",
     )
     parser.add_argument(
         "--database",
@@ -99,71 +66,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="keep failing examples there and try them first; machines may share it",
     )
-    parser.add_argument(
-        "--device",
-        choices=device.DEVICES,
-        help="where JAX kernels run: compiled on a TPU, or in interpret mode on the CPU (default auto)",
-    )
-    add_options(parser.add_argument)
     add_output_options(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """``run``: judge an implementation."""
-    from conformance import database, judging, terminal
-    from conformance.adapter import AdapterError
-    from conformance.expectation import ExpectationError
-    from conformance.foreign.host import close
-    from conformance.html.run_page import write_html
-    from conformance.junit import write_junit
-    from conformance.report import write_json
-
     try:
         check_clauses(arguments.clause)
-        check_targets(
-            {"--json": arguments.json, "--junit": arguments.junit, "--html": arguments.html}
-        )
+        targets = report_options.targets_of(arguments)
         if arguments.failures.exists() and not arguments.failures.is_dir():
             raise ValueError(f"--failures {arguments.failures}: is not a folder")
-        if arguments.device:
-            device.want(arguments.device)
-        database.want(arguments.database)
-        request = request_of(arguments)
+        request = request_of(arguments, arguments.impl, arguments.failures, arguments.shard)
+        request_database(arguments.database)
         adapter, subject = ready(arguments.impl, request.where)
-        close(adapter)  # every process of checks has its own
-        run = judging.begin(request, subject)
+        close(adapter)  # every process that runs checks opens its own
+        run = begin_run(request, subject)
         journal = journal_of(arguments, request, run.version)
-    except (ValueError, OSError, AdapterError, ExpectationError) as error:
+    except (ValueError, OSError, AdapterError) as error:
         return fail(str(error))
-    console = terminal.console_for(color=not arguments.no_color)
-    judging.judge(run, request, journal, console)
-    terminal.print_run(run, console, detail_of(arguments))
+    execute_run(run, request, journal, console_for(color=not arguments.no_color))
+    report_options.show(run, arguments)
     if run.exit_code == 2:
         print(f"journal of this run, for --resume: {journal.path}", file=sys.stderr)
-    if arguments.json:
-        write_json(run, arguments.json)
-    if arguments.junit:
-        write_junit(run, arguments.junit)
-    if arguments.html:
-        write_html(run, arguments.html)
+    report_options.write(run, targets)
     return run.exit_code
-
-
-def request_of(arguments: argparse.Namespace) -> Request:
-    """What the command line asks for."""
-    from conformance.judging import Request
-
-    return Request(
-        impl=arguments.impl,
-        where=Where.of(arguments),
-        profile=arguments.profile,
-        seed=arguments.seed,
-        clauses=tuple(arguments.clause),
-        expectations=not arguments.no_expectations,
-        workers=arguments.workers,
-        failures=arguments.failures,
-        shard=arguments.shard,
-    )
 
 
 def journal_of(arguments: argparse.Namespace, request: Request, version: str) -> Journal:
@@ -173,8 +99,6 @@ def journal_of(arguments: argparse.Namespace, request: Request, version: str) ->
       JournalError: it cannot be continued.
       OSError: it cannot be written.
     """
-    from conformance.journal import Journal
-
     if arguments.resume:
         return Journal(arguments.resume, request.header(version), resume=True)
     path = arguments.failures / "run.jsonl"

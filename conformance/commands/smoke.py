@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from conformance.commands.common import fail
-from conformance.foreign.where import Where, add_options
+from conformance.contract.protocol import AdapterError
+from conformance.contract.remote.where import Where, add_options
+from conformance.contract.smoke import profiles_of, smoke
 
-HELP = "call everything that an adapter declares once"
 EXAMPLES = """\
-  splash-conformance smoke jax
   splash-conformance smoke ./adapter.py:Mine
 """
 
@@ -22,8 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """``smoke``: call everything that is declared once."""
-    from conformance.adapter import AdapterError
-    from conformance.smoke import profiles_of, smoke
 
     try:
         adapter = Where.of(arguments).open(arguments.impl)

@@ -1,66 +1,38 @@
-"""One mask that is judged, and what is wrong with it."""
+"""One mask, or a pair of masks, that is judged, and the checks that judge it."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.fuzz_mask.source import Arguments, Source
-from conformance.subject import Crash
-from conformance.user_mask import UserMask
-from conformance.violation import Violation
-from reference.masks import Bool
+from conformance.contract.forms import form_of
+from conformance.findings.expectation import OfForm
+from conformance.findings.place import Place
+from conformance.findings.violation import Violation
+from conformance.fuzz_mask.arguments.source import Arguments, Source
+from conformance.fuzz_mask.class_subject import ClassSubject
+from conformance.problems.mask_queries import positions
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.user_mask import UserMask
+from reference.masks import Bool, Mask
 
-T = TypeVar("T")
-F = TypeVar("F", bound=Callable[[Any], None])
 Kind = Literal["value", "crash", "advice"]
 
 
-class Difference(Violation):
-    """A violation between two boolean arrays that a report can draw.
-
-    Attributes:
-      arrays: expected and actual.
-    """
-
-    def __init__(
-        self, where: str, expected: object, actual: object, arrays: tuple[Bool, Bool], count: int
-    ) -> None:
-        super().__init__(where, expected, actual, (count, arrays[0].size))
-        self.arrays = arrays
-
-
-class Advice(Violation):
-    """Something that costs time or convenience, while every result is right."""
-
-
 class NotAsked(Exception):
-    """A judge has nothing to say about a case."""
+    """A check has nothing to say about a case."""
 
 
 class NotToBlame(NotAsked):
     """Something is wrong in a case that is no fault of what is judged: those that come after say nothing."""
 
 
-def expect_same(where: str, expected: Bool, actual: Any) -> None:
-    """Raises `Difference` unless an array has the expected values and, as it is, their shape."""
-    found = np.asarray(actual)
-    if found.shape != expected.shape:
-        raise Violation(f"shape of {where}", expected.shape, found.shape)
-    wrong = np.argwhere(np.asarray(found != expected))
-    if len(wrong):
-        at = tuple(int(k) for k in wrong[0])
-        place = f"{where}, entry [{', '.join(map(str, at))}]"
-        arrays = (expected, np.asarray(found, dtype=np.bool_))
-        raise Difference(place, expected[at], found[at], arrays, len(wrong))
-
-
+@dataclass(frozen=True, eq=False)
 class Case:
     """A mask, read in many ways; exceptions of its class are raised as `Crash`.
 
@@ -68,12 +40,13 @@ class Case:
       expr: the mask as an expression of problems.
       arguments: of the call that made it.
       source: which made it.
+      subject: what calls its class.
     """
 
-    def __init__(self, expr: UserMask, arguments: Arguments, source: Source) -> None:
-        self.expr = expr
-        self.arguments = arguments
-        self.source = source
+    expr: UserMask
+    arguments: Arguments
+    source: Source
+    subject: ClassSubject
 
     @property
     def mask(self) -> Any:
@@ -90,33 +63,14 @@ class Case:
         return q_len * kv_len, q_len, len(self.expr.text)
 
     @cached_property
-    def rng(self) -> np.random.Generator:
-        """Random numbers that depend on the call alone."""
-        digest = hashlib.sha256(self.expr.text.encode()).digest()
-        return np.random.default_rng(int.from_bytes(digest[:8], "little"))
-
-    def call(self, phase: str, function: Callable[[], T]) -> T:
-        """Runs a piece of the user's class.
-
-        Raises:
-          Crash: it raised.
-        """
-        try:
-            return function()
-        except (KeyboardInterrupt, MemoryError, Violation):
-            raise
-        except Exception as error:
-            raise Crash(error, phase) from error
-
-    @cached_property
     def shape(self) -> tuple[int, int]:
         """(q_len, kv_len), checked.
 
         Raises:
           Violation: the mask has no such shape.
         """
-        found = self.call("shape", lambda: self.mask.shape)
-        wanted = "a tuple (q_len, kv_len) of two positive whole numbers"
+        found = self.subject.call("shape", lambda: self.mask.shape)
+        wanted = OfForm(("a tuple (q_len, kv_len) of two positive whole numbers",))
         if not isinstance(found, tuple) or len(found) != 2:
             raise Violation("shape", wanted, repr(found))
         for length in found:
@@ -124,10 +78,10 @@ class Case:
                 raise Violation("shape", wanted, repr(found))
         return int(found[0]), int(found[1])
 
-    def read(self, rows: slice, columns: slice) -> Any:
-        """A slice of the mask as it gives it."""
-        where = f"mask[{_bounds(rows)}, {_bounds(columns)}]"
-        return self.call(where, lambda: self.mask[rows, columns])
+    @property
+    def problem(self) -> Problem:
+        """The mask as a problem, one block large."""
+        return Problem(*self.shape, (self.expr,), BlockSizes(*self.shape))
 
     @cached_property
     def whole(self) -> Bool:
@@ -139,17 +93,24 @@ class Case:
         """
         q_len, kv_len = self.shape
         where = f"mask[0:{q_len}, 0:{kv_len}]"
-        found = self.read(slice(0, q_len), slice(0, kv_len))
+        found = self.read_all()
         if not hasattr(found, "dtype") or not hasattr(found, "shape"):
-            raise Violation(where, "an array of booleans", f"{type(found).__name__} {found!r:.60}")
+            raise Violation(where, OfForm(("an array of booleans",)), form_of(found))
         array = np.asarray(found)
         if array.shape != self.shape:
-            raise Violation(f"shape of {where}", self.shape, array.shape)
-        return np.array(array != 0)
+            raise Violation(Place(where, "shape"), self.shape, array.shape)
+        # Read once for all checks: what they compare with must not depend on what was read before.
+        return self.subject.call(where, lambda: self.expr.whole)
+
+    def read_all(self, mask: Any = None) -> Any:
+        """All entries of the mask, or of another one of its shape, as it gives them."""
+        q_len, kv_len = self.shape
+        chosen = self.mask if mask is None else mask
+        return self.subject.call(f"mask[0:{q_len}, 0:{kv_len}]", lambda: chosen[0:q_len, 0:kv_len])
 
     def attribute(self, name: str) -> Any:
         """An attribute of the mask, None if it has none of that name."""
-        return self.call(name, lambda: getattr(self.mask, name, None))
+        return self.subject.call(name, lambda: getattr(self.mask, name, None))
 
     @property
     def function(self) -> Any:
@@ -163,26 +124,13 @@ class Case:
             raise NotAsked
         return found
 
-    @cached_property
+    @property
     def positions(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Positions of the rows and of the columns: their numbers, unless the mask has others."""
-        found = []
-        for name, length in zip(("q_sequence", "kv_sequence"), self.shape, strict=True):
-            given = self.attribute(name)
-            found.append(np.arange(length, dtype=np.int32) if given is None else np.asarray(given))
-        return found[0], found[1]
-
-    def again(self) -> Any:
-        """Another object from the same arguments."""
-        return self.call("making the mask again", lambda: self.source.build(self.arguments))
+        return positions(Mask(self.expr, *self.shape))
 
 
-def _bounds(part: slice) -> str:
-    start, stop = ("" if end is None else str(end) for end in (part.start, part.stop))
-    return f"{start}:{stop}"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """Two masks of one class that were made by different calls.
 
@@ -200,41 +148,25 @@ class Pair:
         """Sort key: small masks and short calls first."""
         return tuple(a + b for a, b in zip(self.first.size, self.second.size, strict=True))
 
+    @property
+    def problem(self) -> Problem:
+        """The first mask as a problem, whose mask may be taken for the second."""
+        problem = self.first.problem
+        return problem.but(masks=(replace(self.first.expr, others=(self.second.expr,)),))
+
 
 @dataclass(frozen=True)
 class Judge:
-    """A check of a class.
+    """A check of cases.
 
     Attributes:
       clause: what it judges ("" where the specification has none).
-      function: raises `Violation`, `Advice` or `Crash`.
+      function: raises `Violation` or `Crash`.
       after: names of judges that must find nothing before this one says anything.
+      name: of the function.
     """
 
     clause: str
     function: Callable[[Any], None]
     after: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of the function."""
-        return self.function.__name__
-
-
-class Judges(dict[str, Judge]):
-    """Judges by name, those that others come after first."""
-
-    def judge(self, clause: str, *after: str) -> Callable[[F], F]:
-        """Registers a judge.
-
-        Args:
-          clause: what it judges.
-          after: names of judges that must find nothing before it says anything.
-        """
-
-        def register(function: F) -> F:
-            made = Judge(clause, function, after)
-            self[made.name] = made
-            return function
-
-        return register
+    name: str = ""

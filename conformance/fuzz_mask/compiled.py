@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from conformance import checks
-from conformance.domain import Domain
-from conformance.expectation import Deviation, mark
+from conformance.checks.registry import CHECKS, Check
+from conformance.contract.fence import Crash, Subject
+from conformance.drawing.domain import Domain
+from conformance.drawing.numeric_domain import NumericDomain
+from conformance.findings.finding import Finding
+from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Judge, NotAsked, NotToBlame
 from conformance.fuzz_mask.problems import ProblemCase
-from conformance.judge import CHECKS, Check
-from conformance.numeric_domain import NumericDomain
-from conformance.problem import Problem
-from conformance.search import evaluate
-from conformance.subject import Crash, Subject
-from conformance.verdict import Finding
-from conformance.violation import Violation
+from conformance.problems.problem import Problem
+from conformance.search.known_deviations import Deviation, mark
+from conformance.search.search import evaluate
 from reference.masks import And, Dense, Expr, Mask, Or
 from spec import all_clauses
 
@@ -121,8 +121,7 @@ def _judge(
                     raise NotToBlame from None
             raise
 
-    judged.__name__ = check.name
-    return Judge(check.clause_id, judged, after)
+    return Judge(check.clause_id, judged, after, check.name)
 
 
 def suited(check: Check, problem: Problem) -> Problem:

@@ -1,4 +1,4 @@
-"""What fuzzing a class came to, as plain data; ``fuzz_mask.schema.json`` beside this file describes its JSON form."""
+"""What fuzzing a class came to, as plain data; ``fuzz_mask.schema.json`` beside this file is generated from it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from conformance.report import environment
+from conformance.findings.json_schema import ClauseId, Count, Form, Positive, Seconds, document
+from conformance.runs.report import environment
 
-#: Version of the form of `FuzzRun.to_json`.
+#: Version of the form of `FuzzRun.to_json`. Raise it with every change that a reader of the last one would not
+#: understand.
 SCHEMA = 1
 SCHEMA_FILE = Path(__file__).with_name("fuzz_mask.schema.json")
 
+StageName = Literal["class", "compiled", "kernels", "attention"]
 NOT_ASKED_FOR = "not asked for"
 
 Severity = Literal["required", "advice"]
@@ -36,9 +39,9 @@ class Fault:
     """
 
     severity: Severity
-    clause: str
+    clause: ClauseId | Literal[""]
     check: str
-    kind: str
+    kind: Literal["value", "crash"]
     calls: tuple[str, ...]
     lines: tuple[str, ...]
     where: str
@@ -64,9 +67,9 @@ class Stage:
     title: str
     status: Status = "not tried"
     reason: str = ""
-    cases: int = 0
-    clauses: dict[str, Status] = field(default_factory=dict)
-    seconds: float = 0.0
+    cases: Count = 0
+    clauses: dict[ClauseId, Status] = field(default_factory=dict)
+    seconds: Seconds = 0.0
 
     def counts(self) -> Counter[str]:
         """Clauses by verdict."""
@@ -101,23 +104,23 @@ class FuzzRun:
     seed: int
     command: str
     oracle: str = ""
-    stages: dict[str, Stage] = field(default_factory=dict)
+    stages: dict[StageName, Stage] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    made: int = 0
-    refused: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
+    made: Count = 0
+    refused: Count = 0
+    reasons: dict[str, Positive] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     complete: bool = True
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
 
     def of(self, severity: Severity) -> list[Fault]:
         """The faults of a severity."""
         return [fault for fault in self.faults if fault.severity == severity]
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> Literal[0, 1, 2]:
         """0 conforms, 1 a required problem, 2 not judged completely."""
         if self.errors or not self.complete:
             return 2
@@ -136,3 +139,10 @@ class FuzzRun:
             "environment": environment(),
             "exit_code": self.exit_code,
         }
+
+
+def schema() -> dict[str, Any]:
+    """The schema of `FuzzRun.to_json`."""
+    further = {"schema": int, "kind": Literal["fuzz-mask"], "environment": dict[str, str]}
+    form = Form(properties=("exit_code",), further=further)
+    return document(FuzzRun, "fuzz-mask", SCHEMA, {FuzzRun: form})

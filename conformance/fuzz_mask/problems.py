@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 import hypothesis
 from hypothesis import strategies as st
 
-from conformance.adapter import Description
-from conformance.domain import Domain, acceptable
-from conformance.fuzz_mask.settings import Setting, block_settings
-from conformance.fuzz_mask.source import Source
-from conformance.numeric_domain import MODERATE, unit
-from conformance.problem import BlockSizes, Problem
-from conformance.strategies import Space, parts
-from conformance.user_mask import UserMask
+from conformance.contract.protocol import Description
+from conformance.drawing.domain import Domain, acceptable
+from conformance.drawing.numeric_domain import MODERATE
+from conformance.drawing.signatures import unit
+from conformance.drawing.strategies import Space, parts
+from conformance.fuzz_mask.arguments.settings import Setting, block_settings
+from conformance.fuzz_mask.arguments.source import Source
+from conformance.problems.problem import BlockSizes, Problem
+from conformance.problems.user_mask import UserMask
 from reference.mask_info import Shards
 from reference.masks import And, Causal, Expr, Local, Or
 

@@ -10,22 +10,28 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from conformance import expectation
-from conformance.adapters.user_masks import as_library_mask
-from conformance.fuzz_mask import contract, functions, identity
+from conformance.adapters.shared.user_masks import as_library_mask
+from conformance.contract.fence import Subject
+from conformance.contract.load import LoadError
+from conformance.fuzz_mask.arguments.settings import small_settings, tiny_settings
+from conformance.fuzz_mask.arguments.source import Source
 from conformance.fuzz_mask.case import Case, Judge
+from conformance.fuzz_mask.cases import cases, pairs
+from conformance.fuzz_mask.class_checks import (
+    DECLARED_MEANING,
+    IN_KERNEL,
+    judge_of_oracle,
+    judges_of_class,
+    judges_of_pairs,
+)
+from conformance.fuzz_mask.class_subject import ClassSubject
 from conformance.fuzz_mask.compiled import Elsewhere, judges_of
+from conformance.fuzz_mask.errors import own_trace
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
-from conformance.fuzz_mask.hunt import hunt
-from conformance.fuzz_mask.load import LoadError, own_trace
-from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, Status
+from conformance.fuzz_mask.hunt import Hunt
+from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, FuzzRun, Stage, StageName, Status
 from conformance.fuzz_mask.problems import ProblemCase, compiler_problems, numeric_problems
-from conformance.fuzz_mask.settings import Setting, small_settings, tiny_settings
-from conformance.fuzz_mask.source import Source
-from conformance.subject import Subject
-
-#: The judge that builds kernels.
-IN_KERNEL = "check_function_inside_a_kernel"
+from conformance.search import known_deviations as expectation
 
 
 @dataclass(frozen=True)
@@ -57,19 +63,12 @@ EFFORTS: dict[str, Effort] = {
     "deep": Effort(5000, 100, 3000, 100, 40, 2000, 100),
 }
 
-STAGES = {
+STAGES: dict[StageName, str] = {
     "class": "the class itself",
     "compiled": "compiled arrays",
     "kernels": "steps of the kernels",
     "attention": "attention and gradients",
 }
-
-
-@st.composite
-def cases(draw: st.DrawFn, source: Source, settings: st.SearchStrategy[Setting]) -> Case:
-    """Masks for some settings."""
-    arguments, mask = draw(source.masks(draw(settings)))
-    return Case(mask, arguments, source)
 
 
 class Fuzzing:
@@ -101,6 +100,7 @@ class Fuzzing:
         self.run = run
         self.source = source
         self.subject = subject
+        self.of_class = ClassSubject(source.name)
         self.oracle = oracle
         self.keep_going = keep_going
         self.say = say
@@ -130,7 +130,7 @@ class Fuzzing:
         self._finish()
         self.run.seconds = time.perf_counter() - start
 
-    def _stage(self, name: str, judge: Callable[[Stage], None]) -> None:
+    def _stage(self, name: StageName, judge: Callable[[Stage], None]) -> None:
         stage = self.run.stages[name]
         if name not in self.stages:
             stage.reason = NOT_ASKED_FOR
@@ -144,23 +144,21 @@ class Fuzzing:
         stage.seconds = time.perf_counter() - start
 
     def _judge_class(self, stage: Stage) -> None:
-        effort = self.effort
-        judges = contract.JUDGES | functions.JUDGES | identity.JUDGES
+        effort, source, subject = self.effort, self.source, self.of_class
+        judges = judges_of_class(subject)
         if self.oracle is not None:
-            declared = contract.oracle_judge(*self.oracle)
-            judges = judges | {declared.name: declared}
+            judges[DECLARED_MEANING] = judge_of_oracle(*self.oracle)
         light = [name for name in judges if name != IN_KERNEL]
-        noted = cases(self.source, small_settings()).map(self._noted)
-        tiny = cases(self.source, tiny_settings())
+        noted = cases(source, subject, small_settings()).map(self._noted)
+        tiny = cases(source, subject, tiny_settings())
         self._hunt(stage, noted, judges, light, effort.masks, effort.shrinks, tiny)
-        if not self.source.counts.made:
+        if not source.counts.made:
             raise LoadError(self._nothing_made())
-        in_kernel = [IN_KERNEL]
+        in_kernel = [IN_KERNEL] if IN_KERNEL in judges else []
         self._hunt(stage, noted, judges, in_kernel, effort.functions, effort.heavy_shrinks, tiny)
-        mixed = st.one_of(tiny_settings(), small_settings())
-        pairs, of_pairs = identity.pairs(self.source, mixed), identity.PAIR_JUDGES
-        few = identity.pairs(self.source, tiny_settings())
-        self._hunt(stage, pairs, of_pairs, of_pairs, effort.masks, effort.shrinks, few)
+        mixed = pairs(source, subject, st.one_of(tiny_settings(), small_settings()))
+        few, of_pairs = pairs(source, subject, tiny_settings()), judges_of_pairs(subject)
+        self._hunt(stage, mixed, of_pairs, of_pairs, effort.masks, effort.shrinks, few)
         for raised in self.source.counts.raised.values():
             self.run.faults.append(fault_of_constructor(raised, self.source, self.run.command))
         _settle(stage)
@@ -229,23 +227,16 @@ class Fuzzing:
         shrinks: int,
         tiny: st.SearchStrategy[Any] | None = None,
     ) -> None:
-        if examples < 1:
+        if examples < 1 or not wanted:
             return
-        done = hunt(
-            drawn,
-            judges,
-            wanted,
-            examples=examples,
-            shrinks=shrinks,
-            seed=self.run.seed,
-            tiny=tiny,
-            module=self.source.module,
-        )
+        seed, module = self.run.seed, self.source.module
+        done = Hunt(judges, wanted, examples=examples, seed=seed, module=module)
+        done.run(drawn, tiny, shrinks)
         stage.cases += done.cases
         for name in done.judged:
             if judges[name].clause:
                 stage.clauses.setdefault(judges[name].clause, "conforms")
-        for found in done.found:
+        for found, _ in done.smallest.values():
             self.run.faults.append(fault_of(found, self.source, self.run.command))
             if found.kind != "advice" and found.judge.clause:
                 stage.clauses[found.judge.clause] = "violates"

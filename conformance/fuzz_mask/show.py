@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from conformance.causes import clause_ranges
 from conformance.fuzz_mask.outcome import NOT_ASKED_FOR, Fault, FuzzRun
-from conformance.summary import plural
-from conformance.terminal import Detail
+from conformance.reports.causes import clause_ranges
+from conformance.reports.summary import plural
+from conformance.reports.terminal import Detail
 from spec import all_clauses
 
 STYLES = {"conforms": "green", "violates": "bold red", "not tried": "yellow", "n/a": "dim"}

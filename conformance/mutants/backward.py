@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from conformance.adapter import Edit, Gradients, Inputs
-from conformance.adapters.reference_numerics import Numerics
-from conformance.mutants.base import Mutant, add
-from conformance.mutants.forward import LastStepLost
-from conformance.problem import Problem
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Gradients
+from conformance.mutants.base import add
+from conformance.mutants.patches import (
+    FirstMask,
+    LastStepLost,
+    numeric_mutant,
+)
+from conformance.problems.arrays import Inputs
 from reference.arithmetic import Real
 from reference.attention import Float
 from reference.mask_info import Direction
 from reference.masks import Bool
-from reference.online import OnlineResult, Program
+from reference.online import OnlineResult
 from reference.online_backward import OnlineBackward
-from reference.sharding import Shard
 
 Dkv = tuple[Real, Real, Real]
 
@@ -188,19 +191,10 @@ class NarrowDv(OnlineBackward):
         self.d_out[:, :, self.q.shape[2] :] = 0
 
 
-class FirstMaskBackward(Numerics):
+class FirstMaskBackward(FirstMask):
     """The backward kernels give every head the mask of head 0."""
 
-    def program(
-        self,
-        problem: Problem,
-        direction: Direction,
-        edit: Edit | None = None,
-        shard: Shard = Shard(),  # noqa: B008
-    ) -> Program:
-        if direction != "fwd":
-            problem = problem.but(masks=problem.masks[:1])
-        return super().program(problem, direction, edit, shard)
+    directions: tuple[Direction, ...] = ("dkv", "dq")
 
 
 class HiddenLowered(OnlineBackward):
@@ -226,7 +220,7 @@ class EmptyBlocksUnwritten(OnlineBackward):
 class LastStepLostBackward(LastStepLost):
     """A backward grid that is not shrunk ends one step early."""
 
-    directions = ("dkv", "dq")
+    directions: tuple[Direction, ...] = ("dkv", "dq")
 
 
 class SinkNotInProbabilities(Numerics):
@@ -269,62 +263,48 @@ class GradientOfSinksInTypeOfOutput(Numerics):
         return replace(found, dtype_of_dsinks=self.problem.dtype)
 
 
-class CapWithoutSlopeBesideSinks(OnlineBackward):
-    """The derivative of the cap is forgotten where there are sinks."""
-
-    def slope(self, raw: Real) -> Real:
-        return super().slope(raw) if self.sinks is None else np.ones_like(raw)
-
-
-def _mutant(name: str, clause: str, bug_class: str, stage: type, seen_in: str = "") -> Mutant:
-    if issubclass(stage, OnlineBackward):
-        stage = type(stage.__name__, (Numerics,), {"backward_kernel": stage})
-    return Mutant(name, clause, bug_class, seen_in, numerics=stage)
-
-
 add(
-    _mutant("dv-twice", "BWD-1", "accumulation", DvTwice),
-    _mutant("ds-without-di", "BWD-2", "formula", WithoutDi),
-    _mutant("binary-dq", "BWD-3", "units", BinaryDq),
-    _mutant("dk-lacks-last-q-block", "BWD-4", "off by one", LastQBlockMissing),
-    _mutant("dsinks-sign", "BWD-5", "sinks", SinkSign),
-    _mutant("cap-without-slope", "BWD-6", "soft cap", CapWithoutSlope),
-    _mutant("last-head-of-group-only", "BWD-7", "head map", LastHeadOnly),
-    _mutant("last-head-only", "BWD-8", "head map", LastHeadOnly),
-    _mutant("segments-forward-only", "BWD-9", "segment ids", SegmentsForwardOnly),
-    _mutant("unseen-keys-unwritten", "BWD-10", "unwritten output", UnseenKeysUnwritten),
-    _mutant("fused-dq-twice", "BWD-11", "fused kernel", FusedDqTwice),
-    _mutant("large-backward-blocks-cut", "BWD-12", "block sizes", LargeBlocksCut),
-    _mutant("empty-rows-uniform", "BWD-13", "rows that see nothing", EmptyRowsUniform),
-    _mutant(
+    numeric_mutant("dv-twice", "BWD-1", "accumulation", DvTwice),
+    numeric_mutant("ds-without-di", "BWD-2", "formula", WithoutDi),
+    numeric_mutant("binary-dq", "BWD-3", "units", BinaryDq),
+    numeric_mutant("dk-lacks-last-q-block", "BWD-4", "off by one", LastQBlockMissing),
+    numeric_mutant("dsinks-sign", "BWD-5", "sinks", SinkSign),
+    numeric_mutant("cap-without-slope", "BWD-6", "soft cap", CapWithoutSlope),
+    numeric_mutant("last-head-of-group-only", "BWD-7", "head map", LastHeadOnly),
+    numeric_mutant("last-head-only", "BWD-8", "head map", LastHeadOnly),
+    numeric_mutant("segments-forward-only", "BWD-9", "segment ids", SegmentsForwardOnly),
+    numeric_mutant("unseen-keys-unwritten", "BWD-10", "unwritten output", UnseenKeysUnwritten),
+    numeric_mutant("fused-dq-twice", "BWD-11", "fused kernel", FusedDqTwice),
+    numeric_mutant("large-backward-blocks-cut", "BWD-12", "block sizes", LargeBlocksCut),
+    numeric_mutant("empty-rows-uniform", "BWD-13", "rows that see nothing", EmptyRowsUniform),
+    numeric_mutant(
         "empty-rows-nan",
         "BWD-14",
         "rows that see nothing",
         EmptyRowsNan,
         "jax 0.12.0.1, tokamax 0.0.17",
     ),
-    _mutant("no-gradient-beside-residuals", "BWD-15", "two kernels", NoGradientBesideResiduals),
-    _mutant(
+    numeric_mutant(
+        "no-gradient-beside-residuals", "BWD-15", "two kernels", NoGradientBesideResiduals
+    ),
+    numeric_mutant(
         "logsumexp-loss-dropped",
         "BWD-16",
         "cotangent of the residual",
         LogsumexpLossDropped,
         "tokamax 0.0.17",
     ),
-    _mutant("descends", "BWD-17", "sign", Descends),
-    _mutant("d-out-clipped", "BWD-18", "linearity", DoutClipped),
-    _mutant("narrow-dv", "BWD-19", "head dimensions", NarrowDv),
-    _mutant("first-mask-backward", "BWD-20", "several masks", FirstMaskBackward),
-    _mutant("hidden-lowered-backward", "BWD-21", "leak", HiddenLowered),
-    _mutant("empty-q-blocks-unwritten", "BWD-22", "unwritten output", EmptyBlocksUnwritten),
-    _mutant("last-backward-step-lost", "BWD-23", "skipping", LastStepLostBackward),
-    _mutant("cotangent-of-first-element", "BWD-26", "batch", CotangentOfFirstElement),
-    _mutant("sink-not-in-probabilities", "BWD-24", "sinks", SinkNotInProbabilities),
-    _mutant("gradients-in-float32", "BWD-25", "types", GradientsInFloat32),
-    _mutant(
+    numeric_mutant("descends", "BWD-17", "sign", Descends),
+    numeric_mutant("d-out-clipped", "BWD-18", "linearity", DoutClipped),
+    numeric_mutant("narrow-dv", "BWD-19", "head dimensions", NarrowDv),
+    numeric_mutant("first-mask-backward", "BWD-20", "several masks", FirstMaskBackward),
+    numeric_mutant("hidden-lowered-backward", "BWD-21", "leak", HiddenLowered),
+    numeric_mutant("empty-q-blocks-unwritten", "BWD-22", "unwritten output", EmptyBlocksUnwritten),
+    numeric_mutant("last-backward-step-lost", "BWD-23", "skipping", LastStepLostBackward),
+    numeric_mutant("cotangent-of-first-element", "BWD-26", "batch", CotangentOfFirstElement),
+    numeric_mutant("sink-not-in-probabilities", "BWD-24", "sinks", SinkNotInProbabilities),
+    numeric_mutant("gradients-in-float32", "BWD-25", "types", GradientsInFloat32),
+    numeric_mutant(
         "dsinks-in-type-of-output", "BWD-25", "types", GradientOfSinksInTypeOfOutput, "jax 0.11.2"
-    ),
-    _mutant(
-        "cap-without-slope-beside-sinks", "NUM-4", "pair of features", CapWithoutSlopeBesideSinks
     ),
 )

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conformance.adapter import Adapter, Description
-from conformance.adapters.reference import PreparedReference, ReferenceAdapter, validated
-from conformance.adapters.reference_numerics import Numerics, schedule_of
-from conformance.problem import Problem
+from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter, validated
+from conformance.adapters.reference.numerics import Numerics, schedule_of
+from conformance.contract.protocol import Adapter, Description
+from conformance.mutants.edited_kernels import SourceEdit, edited
+from conformance.problems.problem import Problem
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.masks import Bool, Int, Mask
@@ -18,21 +19,6 @@ from reference.schedule import Schedule
 from reference.sharding import Shard
 
 Info = GridMaskInfo | FlatMaskInfo
-
-
-@dataclass(frozen=True)
-class SourceEdit:
-    """A change of the source text of `pallas_impl`.
-
-    Attributes:
-      module: name of the module in the package.
-      old: text that stands in it exactly once.
-      new: what replaces it.
-    """
-
-    module: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True)
@@ -99,9 +85,10 @@ class Mutant:
 #: All mutants by name.
 MUTANTS: dict[str, Mutant] = {}
 
+#: The modules that register mutants: one a chapter, and those that edit `pallas_impl`.
 TABLES = (
-    "masks", "labels", "arrays", "layouts", "schedules", "rejections",
-    "forward", "residuals", "backward", "precision", "devices", "ring", "numeric_rejections",
+    "conventions", "masks", "labels", "mask_info", "flat", "shrink", "sharding", "dynamic", "schedule",
+    "forward", "residuals", "backward", "ring", "numerics", "rejections",
     "kernels_forward", "kernels_backward", "kernels_ring", "kernels_schedule",
 )  # fmt: skip
 
@@ -199,6 +186,5 @@ def adapter_of(mutant: Mutant) -> Adapter:
     """
     if not mutant.edits:
         return MutantAdapter(mutant)
-    from conformance.adapters.pallas_impl_edited import edited
 
     return edited(f"mutant-{mutant.name}", mutant.edits)

@@ -1,4 +1,4 @@
-"""Mutants of the forward pass: kernels with one wrong stage."""
+"""Mutants of the forward pass."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Edit, Forward, Inputs
-from conformance.adapters.reference_numerics import Numerics
-from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
-from reference.arithmetic import Real, to_bfloat16
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Edit, Forward
+from conformance.mutants.base import add
+from conformance.mutants.patches import (
+    FirstMask,
+    LastStepLost,
+    numeric_mutant,
+)
+from conformance.problems.arrays import Inputs
+from reference.arithmetic import Real
 from reference.blocks import FULL
-from reference.mask_info import Direction
 from reference.masks import Bool
-from reference.online import OnlineForward, OnlineResult, Program, RowState
-from reference.sharding import Shard
-
-Stage = type[Numerics] | type[OnlineForward]
-
-
-def kernel(stage: type[OnlineForward]) -> type[Numerics]:
-    """Numerics with another forward kernel."""
-    return type(stage.__name__, (Numerics,), {"forward_kernel": stage})
+from reference.online import OnlineForward, OnlineResult, RowState
 
 
 class AccumulatorNotRescaled(OnlineForward):
@@ -73,19 +69,6 @@ class OneQueryHead(OnlineForward):
             block = self.program.schedule.operands["q"][step][1]
             return np.asarray(array[0, block * self.program.block_q :][: self.program.block_q])
         return super().q_rows(array, step)
-
-
-class FirstMask(Numerics):
-    """Every head gets the mask of head 0."""
-
-    def program(
-        self,
-        problem: Problem,
-        direction: Direction,
-        edit: Edit | None = None,
-        shard: Shard = Shard(),  # noqa: B008
-    ) -> Program:
-        return super().program(problem.but(masks=problem.masks[:1]), direction, edit, shard)
 
 
 class SegmentsNotInFullBlocks(OnlineForward):
@@ -165,26 +148,6 @@ class LargeBlocksCut(OnlineForward):
         seen = super().visible(step).copy()
         seen[:, 8:] = False
         return seen
-
-
-class LastStepLost(Numerics):
-    """A grid that is not shrunk ends one step early."""
-
-    directions: tuple[Direction, ...] = ("fwd",)
-
-    def program(
-        self,
-        problem: Problem,
-        direction: Direction,
-        edit: Edit | None = None,
-        shard: Shard = Shard(),  # noqa: B008
-    ) -> Program:
-        program = super().program(problem, direction, edit, shard)
-        if problem.shrink or direction not in self.directions:
-            return program
-        runs = program.schedule.runs.copy()
-        runs[np.flatnonzero(runs)[-1:]] = False
-        return replace(program, schedule=replace(program.schedule, runs=runs))
 
 
 class HiddenLowered(OnlineForward):
@@ -311,45 +274,6 @@ class OutputInFloat32(Numerics):
         return replace(super().forward(inputs, **options), dtype="float32")
 
 
-class NanForLargeLogits(Numerics):
-    """NaN where the largest logit is above 5000."""
-
-    def run(self, inputs: Inputs, edit: Edit | None = None) -> OnlineResult:
-        found = super().run(inputs, edit)
-        large = (found.max_logits > 5000)[:, :, None]
-        return replace(found, output=np.where(large, np.float32(np.nan), found.output))
-
-
-class BfloatAccumulator(OnlineForward):
-    """The weighted sum is kept in bfloat16 between blocks."""
-
-    def absorb(self, state: RowState, logits: Real, seen: Bool, values: Real) -> None:
-        super().absorb(state, logits, seen, values)
-        state.sums = to_bfloat16(state.sums)
-
-
-class SinkCapped(OnlineForward):
-    """The soft cap is applied to the sink as well."""
-
-    def add_sink(self, state: RowState, sink: Real) -> None:
-        super().add_sink(state, self.cap(np.asarray(sink)))
-
-
-class WastesAccuracy(Numerics):
-    """The output keeps 18 bits."""
-
-    def run(self, inputs: Inputs, edit: Edit | None = None) -> OnlineResult:
-        found = super().run(inputs, edit)
-        mantissa, exponent = np.frexp(found.output)
-        return replace(found, output=np.ldexp(np.round(mantissa * 2**18) / 2**18, exponent))
-
-
-def numeric_mutant(name: str, clause: str, bug_class: str, stage: Stage, **more: Any) -> Mutant:
-    """A mutant with one wrong stage: a forward kernel, or `Numerics` as a whole."""
-    numerics = kernel(stage) if issubclass(stage, OnlineForward) else stage
-    return Mutant(name, clause, bug_class, numerics=numerics, **more)
-
-
 add(
     numeric_mutant("accumulator-not-rescaled", "FWD-1", "online softmax", AccumulatorNotRescaled),
     numeric_mutant("maximum-from-zero", "FWD-1", "online softmax", MaximumFromZero),
@@ -394,8 +318,4 @@ add(
     ),
     numeric_mutant("lanes-cut", "FWD-25", "head dimensions", LanesCut),
     numeric_mutant("output-in-float32", "FWD-26", "types", OutputInFloat32),
-    numeric_mutant("nan-for-large-logits", "NUM-1", "overflow", NanForLargeLogits),
-    numeric_mutant("bfloat16-accumulator", "NUM-2", "precision", BfloatAccumulator),
-    numeric_mutant("sink-capped", "NUM-3", "pair of features", SinkCapped),
-    numeric_mutant("wastes-accuracy", "NUM-12", "accuracy", WastesAccuracy, quality=True),
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.mutants.base import Mutant, SourceEdit
+from conformance.mutants.base import Mutant
+from conformance.mutants.edited_kernels import SourceEdit
 
 #: Every kernel mutant's name begins like this.
 PREFIX = "kernel-"

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from conformance import checks
-from conformance.adapter import Adapter
-from conformance.judge import CHECKS, Check
+from conformance.checks.registry import CHECKS, Check
+from conformance.contract.fence import Subject
+from conformance.contract.protocol import Adapter
+from conformance.findings.finding import Finding
 from conformance.mutants.base import MUTANTS, Mutant, MutantAdapter, adapter_of, load_all
-from conformance.profiles import PROFILES, Profile
-from conformance.search import Search, domain_vectors, run_check
-from conformance.subject import Subject
-from conformance.verdict import Finding
+from conformance.search.effort import PROFILES, Profile
+from conformance.search.search import Search, domain_vectors, run_check
 
 
 @dataclass(frozen=True)

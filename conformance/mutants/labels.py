@@ -1,4 +1,4 @@
-"""Mutants of block labels and of compilation as a whole."""
+"""Mutants of block labels."""
 
 from __future__ import annotations
 
@@ -9,27 +9,13 @@ from typing import Any
 import numpy as np
 
 from conformance.mutants.base import Info, Mutant, add
-from conformance.problem import Problem
+from conformance.mutants.patches import (
+    compile_masks,
+)
+from conformance.problems.problem import Problem
 from reference.blocks import FULL, PARTIAL
-from reference.dynamic import compile_dynamic
-from reference.flat import compile_flat
-from reference.mask_info import Direction, GridMaskInfo, compile_grid
+from reference.mask_info import Direction, GridMaskInfo
 from reference.masks import Bool, Dense, Mask
-
-
-def compile_masks(
-    problem: Problem, direction: Direction, masks: list[Mask], **changes: Any
-) -> Info:
-    """Compiles other masks than the problem's, as the reference would."""
-    q, kv = changes.pop("sizes", problem.blocks.of(direction))
-    shards = problem.shards
-    if problem.dynamic:
-        values = np.stack([mask.dense() for mask in masks])
-        return compile_dynamic(values, q, kv, direction, shards=shards)
-    if problem.layout == "flat":
-        return compile_flat(masks[0], q, kv, direction, shards=shards)
-    options = {"shrink": problem.shrink, "downcast_arrays": problem.downcast} | changes
-    return compile_grid(masks, q, kv, direction, shards=shards, **options)
 
 
 def compiled_with(change: Callable[[Bool], Bool]) -> Callable[[Problem, Direction], Info]:
@@ -118,57 +104,7 @@ def every_block_runs(info: Info, problem: Problem) -> Info:
     return replace(info, block_mask=np.maximum(info.block_mask, 1))
 
 
-class Cache:
-    """Keeps compiled arrays by a key that misses something."""
-
-    def __init__(self, key: Callable[[Problem], object]) -> None:
-        self.key = key
-        self.kept: dict[object, Info] = {}
-
-    def __call__(self, problem: Problem, direction: Direction) -> Info:
-        key = (self.key(problem), direction)
-        if key not in self.kept:
-            self.kept[key] = compile_masks(problem, direction, problem.head_masks)
-        return self.kept[key]
-
-
-def without_parameters(problem: Problem) -> object:
-    """Class and shape of the masks only."""
-    rest = problem.but(masks=problem.masks[:1]).to_json()
-    rest["masks"] = [type(mask).__name__ for mask in problem.masks]
-    return str(rest)
-
-
-def crash_on_nothing_visible(problem: Problem, direction: Direction) -> Info:
-    """Fails where no block is active."""
-    info = compile_masks(problem, direction, problem.head_masks)
-    assert (info.block_mask > 0).any()
-    return info
-
-
-def second_head_lost(info: Info, problem: Problem) -> Info:
-    """The rows of the second head are those of the first."""
-    if not isinstance(info, GridMaskInfo) or info.block_mask.shape[0] < 2 or problem.single_mask:
-        return info
-    arrays = {}
-    for name in ("block_mask", "data_next", "mask_next"):
-        array = getattr(info, name)
-        if array is not None:
-            array = np.array(array)
-            array[1] = array[0]
-        arrays[name] = array
-    return replace(info, **arrays)
-
-
 add(
-    Mutant(
-        "nothing-visible-crashes",
-        "CONV-2",
-        "missing case",
-        seen_in="jax 0.12.0.1",
-        compile=crash_on_nothing_visible,
-    ),
-    Mutant("cache-key-misses-parameters", "CONV-3", "cache key", compile=Cache(without_parameters)),
     Mutant(
         "lone-corner-entry-empty",
         "LABEL-1",
@@ -191,5 +127,4 @@ add(
         "backward-mask-transposed", "LABEL-6", "swapped axes", compile=backward_at_forward_sizes
     ),
     Mutant("empty-blocks-run", "LABEL-7", "lost optimisation", info=every_block_runs),
-    Mutant("second-head-has-first-mask", "HEADS-3", "ignored argument", info=second_head_lost),
 )

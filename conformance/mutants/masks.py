@@ -1,16 +1,20 @@
-"""Mutants of masks: wrong definitions, slices, equality."""
+"""Mutants of masks: wrong definitions, slices, equality, bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from conformance.mask_json import Random
 from conformance.mutants.base import Mutant, add
-from conformance.problem import Problem
+from conformance.mutants.patches import (
+    Wrapped,
+    wrapped,
+)
+from conformance.problems.mask_json import Random
+from conformance.problems.problem import Problem
 from reference.masks import (
     And,
     Bool,
@@ -33,38 +37,6 @@ def rewritten(kind: type[Expr], change: Callable[[Any], Expr]) -> Callable[[Mask
         if not isinstance(mask.expr, kind):
             return mask
         return Mask(change(mask.expr), mask.q_len, mask.kv_len)
-
-    return patch
-
-
-@dataclass(frozen=True)
-class Wrapped:
-    """A mask object with a wrong shape, slice, comparison or hash."""
-
-    inner: Mask
-    shape: tuple[int, ...]
-    read: Callable[[Mask, tuple[slice, slice]], Bool] = Mask.__getitem__
-    equal: Callable[[Mask, Mask], bool] = Mask.__eq__
-    hashed: Callable[[Mask], int] = hash
-
-    def __getitem__(self, index: tuple[slice, slice]) -> Bool:
-        """The slice, through the patch."""
-        return self.read(self.inner, index)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Wrapped) and bool(self.equal(self.inner, other.inner))
-
-    def __hash__(self) -> int:
-        return self.hashed(self.inner)
-
-
-def wrapped(**changes: Any) -> Callable[[Mask, Problem], Wrapped]:
-    """A patch that wraps the mask object."""
-
-    def patch(mask: Mask, problem: Problem) -> Wrapped:
-        del problem
-        given = {k: v(mask) if k == "shape" else v for k, v in changes.items()}
-        return Wrapped(mask, **({"shape": mask.shape} | given))
 
     return patch
 
@@ -158,13 +130,15 @@ def of_first_head(mask: Mask, problem: Problem) -> Mask:
     return problem.head_masks[0] if problem.heads > 1 else mask
 
 
+def _no_offset(expr: Expr) -> Expr:
+    return replace(expr, offset=0) if isinstance(expr, Causal | Local) else expr
+
+
+def _column_sums(mask: Mask) -> tuple[int, ...]:
+    return tuple(mask.dense().sum(axis=0).tolist())
+
+
 add(
-    Mutant(
-        "mask-shape-transposed",
-        "CONV-1",
-        "swapped axes",
-        mask=wrapped(shape=lambda mask: mask.shape[::-1]),
-    ),
     Mutant("full-mask-is-causal", "MASK-1", "wrong mask", mask=rewritten(Full, lambda e: Causal())),
     Mutant(
         "causal-excludes-diagonal",
@@ -281,11 +255,3 @@ add(
     Mutant("bounds-from-two-corners", "MASK-20", "only safe, not exact", bounds=bounds_of_corners),
     Mutant("intervals-overlap", "MASK-21", "counted twice", intervals=intervals_with_overlap),
 )
-
-
-def _no_offset(expr: Expr) -> Expr:
-    return replace(expr, offset=0) if isinstance(expr, Causal | Local) else expr
-
-
-def _column_sums(mask: Mask) -> tuple[int, ...]:
-    return tuple(mask.dense().sum(axis=0).tolist())

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapter import Forward, Inputs
-from conformance.adapters.reference_numerics import Numerics
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Forward
 from conformance.mutants.base import add
-from conformance.mutants.forward import numeric_mutant
+from conformance.mutants.patches import (
+    numeric_mutant,
+)
+from conformance.problems.arrays import Inputs
 from reference.arithmetic import LN_2, Real
 from reference.masks import Bool
 from reference.online import OnlineForward, RowState, finite_or_zero

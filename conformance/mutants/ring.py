@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapter import Forward, Inputs
-from conformance.adapters.reference_numerics import Numerics
-from conformance.mutants.base import Mutant, add
+from conformance.adapters.reference.numerics import Numerics
+from conformance.contract.protocol import Forward
+from conformance.mutants.base import add
+from conformance.mutants.patches import (
+    numeric_mutant,
+)
+from conformance.problems.arrays import Inputs
 from reference.attention import Float, SegmentIds
 from reference.masks import Bool
 from reference.online import OnlineResult
@@ -196,30 +200,32 @@ class ResidualsIgnored(Numerics):
         return replace(found, logsumexp=None, max_logits=None) if self.problem.ring > 1 else found
 
 
-def _mutant(name: str, clause: str, bug_class: str, stage: type[Numerics], **more: Any) -> Mutant:
-    return Mutant(name, clause, bug_class, numerics=stage, **more)
-
-
 add(
-    _mutant("devices-reversed", "RING-1", "order of devices", DevicesReversed),
-    _mutant("next-shard", "RING-2", "off by one", NextShard),
-    _mutant("mask-of-first-shards", "RING-3", "mask of a step", MaskOfTheFirstShards),
-    _mutant("combine-without-rescaling", "RING-4", "online softmax", CombineWithoutRescaling),
-    _mutant("old-sums-not-rescaled", "RING-5", "online softmax", OldSumsNotRescaled),
-    _mutant("empty-shard-contributes", "RING-6", "empty shard", EmptyShardContributes),
-    _mutant("division-left-in", "RING-7", "division", DivisionLeftIn),
-    _mutant("empty-shard-times-zero", "RING-8", "empty shard", EmptyShardTimesZero),
-    _mutant("segments-stay", "RING-9", "segment ids", SegmentsStay),
-    _mutant("one-query-head-in-ring", "RING-10", "head map", OneQueryHead),
-    _mutant("narrow-values-in-ring", "RING-11", "head dimensions", NarrowValues),
-    _mutant("sink-at-every-step", "RING-12", "sinks", SinkAtEveryStep),
-    _mutant("sinks-ignored-in-ring", "RING-12", "sinks", SinksIgnored, without=("ring:sinks",)),
-    _mutant("logsumexp-of-one-shard", "RING-13", "probabilities", LogsumexpOfOneShard),
-    _mutant("gradients-move-on", "RING-14", "off by one", GradientsMoveOn),
-    _mutant("unseeing-row-drops-step", "RING-15", "rows that see nothing", UnseeingRowDropsStep),
-    _mutant("units-mixed-in-ring", "RING-16", "units", UnitsMixed, seen_in="tokamax 0.0.17"),
-    _mutant("maximum-for-logsumexp-in-ring", "RING-18", "logarithm", MaximumForLogsumexp),
-    _mutant(
+    numeric_mutant("devices-reversed", "RING-1", "order of devices", DevicesReversed),
+    numeric_mutant("next-shard", "RING-2", "off by one", NextShard),
+    numeric_mutant("mask-of-first-shards", "RING-3", "mask of a step", MaskOfTheFirstShards),
+    numeric_mutant(
+        "combine-without-rescaling", "RING-4", "online softmax", CombineWithoutRescaling
+    ),
+    numeric_mutant("old-sums-not-rescaled", "RING-5", "online softmax", OldSumsNotRescaled),
+    numeric_mutant("empty-shard-contributes", "RING-6", "empty shard", EmptyShardContributes),
+    numeric_mutant("division-left-in", "RING-7", "division", DivisionLeftIn),
+    numeric_mutant("empty-shard-times-zero", "RING-8", "empty shard", EmptyShardTimesZero),
+    numeric_mutant("segments-stay", "RING-9", "segment ids", SegmentsStay),
+    numeric_mutant("one-query-head-in-ring", "RING-10", "head map", OneQueryHead),
+    numeric_mutant("narrow-values-in-ring", "RING-11", "head dimensions", NarrowValues),
+    numeric_mutant("sink-at-every-step", "RING-12", "sinks", SinkAtEveryStep),
+    numeric_mutant(
+        "sinks-ignored-in-ring", "RING-12", "sinks", SinksIgnored, without=("ring:sinks",)
+    ),
+    numeric_mutant("logsumexp-of-one-shard", "RING-13", "probabilities", LogsumexpOfOneShard),
+    numeric_mutant("gradients-move-on", "RING-14", "off by one", GradientsMoveOn),
+    numeric_mutant(
+        "unseeing-row-drops-step", "RING-15", "rows that see nothing", UnseeingRowDropsStep
+    ),
+    numeric_mutant("units-mixed-in-ring", "RING-16", "units", UnitsMixed, seen_in="tokamax 0.0.17"),
+    numeric_mutant("maximum-for-logsumexp-in-ring", "RING-18", "logarithm", MaximumForLogsumexp),
+    numeric_mutant(
         "residuals-ignored-in-ring",
         "RING-18",
         "ignored argument",

@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from conformance.checks import MODULES
 from docs.generate import registry
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "api"
 
 
-@dataclass(frozen=True)
-class Package:
-    """A package with its documented modules.
+#: What stands on the page of modules, by package.
+PACKAGES = {
+    "spec": "The clauses, read out of the chapters.",
+    "reference": "The specification in plain NumPy: one function a clause, clarity over speed.",
+    "conformance": "The suite: what adapters, your own tests and tools build on. One page a room.",
+}
 
-    Attributes:
-      name: of the package.
-      about: one sentence.
-      modules: those that have a page, in order.
-    """
-
-    name: str
-    about: str
-    modules: tuple[str, ...]
-
-
-def _all_of(package: str) -> tuple[str, ...]:
-    return tuple(sorted(p.stem for p in (ROOT / package).glob("*.py") if p.stem != "__init__"))
-
-
-PACKAGES: tuple[Package, ...] = (
-    Package("spec", "The clauses, read out of the chapters.", ("clauses",)),
-    Package(
-        "reference",
-        "The specification in plain NumPy: one function a clause, clarity over speed.",
-        _all_of("reference"),
-    ),
-    Package(
-        "conformance",
-        "The suite: what adapters, one's own tests and tools build on.",
-        (
-            "adapter", "problem", "mask_json", "strategies", "numeric_strategies", "vectors",
-            "numeric_vectors", "regimes", "compare", "judge", "violation", "verdict", "domain",
-            "numeric_domain", "predicates", "search", "subject", "smoke", "expectation", "replay",
-            "report", "plugin",
-        ),
-    ),
-)  # fmt: skip
+#: Rooms of `conformance` that have a page: those that others build on.
+ROOMS = ("problems", "findings", "contract", "drawing", "checks", "search", "runs", "reports")
 
 #: Documented as one page, from what the package exports.
 KERNELS = "pallas_impl"
@@ -64,17 +38,58 @@ SECTIONS = {
 }
 
 
-def page_of(module: str) -> str:
-    """The page of a module."""
-    return f"{FOLDER}/{module}.md"
+@functools.cache
+def pages() -> dict[str, str]:
+    """Every page by its path, in order."""
+    found = {page_of(f"spec.{name}"): module_page(f"spec.{name}") for name in modules_of("spec")}
+    for name in modules_of("reference"):
+        found[page_of(f"reference.{name}")] = module_page(f"reference.{name}")
+    for room in ROOMS:
+        found[page_of(f"conformance.{room}")] = room_page(f"conformance.{room}")
+    found[page_of(KERNELS)] = kernels_page()
+    return found
+
+
+def navigation() -> list[Any]:
+    """The pages by package."""
+    sections: list[Any] = []
+    for package in PACKAGES:
+        own = [path for path in pages() if path.startswith(f"{FOLDER}/{package}.")]
+        names = [Path(path).stem.removeprefix(f"{package}.") for path in own]
+        sections.append({package: [{name: path} for name, path in zip(names, own, strict=True)]})
+    return [*sections, page_of(KERNELS)]
+
+
+def modules_of(package: str) -> list[str]:
+    """The documented modules of a package or room, in alphabetical order: checks have pages of their own."""
+    folder = ROOT / package.replace(".", "/")
+    names = sorted(path.stem for path in folder.glob("*.py"))
+    return [name for name in names if name not in ("__init__", *MODULES)]
+
+
+def page_of(name: str) -> str:
+    """The page of a module or room."""
+    return f"{FOLDER}/{name}.md"
+
+
+def docstring(module: str) -> str:
+    """The docstring of a module, without importing it."""
+    path = ROOT / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
 
 
 def summary(module: str) -> str:
-    """First sentence of the docstring of a module, without importing it."""
-    path = ROOT / module.replace(".", "/")
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.split("\n\n", 1)[0].split())
+    """The first sentence of the docstring of a module."""
+    return " ".join(docstring(module).split("\n\n", 1)[0].split())
+
+
+def room_page(room: str) -> str:
+    """The page of a room of `conformance`: what it is for, and everything public in its modules."""
+    out = [f"# {room}", "", docstring(room)]
+    for name in modules_of(room):
+        out += _shown(f"{room}.{name}", heading_level=2)
+    return "\n".join(out) + "\n"
 
 
 def module_page(module: str) -> str:
@@ -111,14 +126,19 @@ def kernels_page() -> str:
 
 
 def _exported(name: str) -> list[str]:
+    return _shown(f"{KERNELS}.{name}", heading_level=3)
+
+
+def _shown(path: str, heading_level: int) -> list[str]:
+    """An object with a heading of its own."""
     options = {
         "show_root_heading": "true",
         "show_root_toc_entry": "true",
         "show_root_full_path": "false",
-        "heading_level": "3",
+        "heading_level": str(heading_level),
     }
     lines = [f"      {option}: {value}" for option, value in options.items()]
-    return ["", f"::: {KERNELS}.{name}", "    options:", *lines]
+    return ["", f"::: {path}", "    options:", *lines]
 
 
 def _exports(package: str) -> list[str]:
@@ -131,13 +151,14 @@ def _exports(package: str) -> list[str]:
 
 
 def modules() -> str:
-    """Every documented module by package."""
+    """Every page of the API with the first sentence of what it shows."""
     out = []
-    for package in PACKAGES:
-        out += [f"## {package.name}", "", package.about, "", "| module | what it is |", "|-|-|"]
-        for name in package.modules:
-            module = f"{package.name}.{name}"
-            out.append(f"| [`{module}`]({module}.md) | {summary(module)} |")
+    for package, about in PACKAGES.items():
+        out += [f"## {package}", "", about, "", "| page | what it is |", "|-|-|"]
+        for path in pages():
+            name = Path(path).stem
+            if name.startswith(f"{package}."):
+                out.append(f"| [`{name}`]({name}.md) | {summary(name)} |")
         out.append("")
     out += [
         f"## {KERNELS}",
@@ -150,11 +171,11 @@ def modules() -> str:
 def all_modules() -> str:
     """Every module of every package with its first sentence, those without a page too."""
     out = []
-    for package in ("spec", "reference", "conformance", KERNELS):
+    for package in (*PACKAGES, KERNELS):
         out += [f"### {package}", "", "| module | what it is |", "|-|-|"]
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            if "templates" not in parts and parts[-1] != "__init__":
+            if parts[-1] != "__init__":
                 name = ".".join(parts)
                 out.append(f"| {_linked(name)} | {summary(name)} |")
         out.append("")
@@ -162,6 +183,9 @@ def all_modules() -> str:
 
 
 def _linked(module: str) -> str:
-    package, _, name = module.partition(".")
-    documented = any(item.name == package and name in item.modules for item in PACKAGES)
-    return f"[`{module}`]({FOLDER}/{module}.md)" if documented else f"`{module}`"
+    package, _, name = module.rpartition(".")
+    if page_of(module) in pages():
+        return f"[`{module}`]({page_of(module)})"
+    if package.removeprefix("conformance.") in ROOMS and name in modules_of(package):
+        return f"[`{module}`]({page_of(package)}#{module})"
+    return f"`{module}`"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.regimes import REGIMES, Shapes
+from conformance.problems.regimes import REGIMES, Shapes
 from reference.arithmetic import to_bfloat16
 from reference.attention import attend
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, error_ratio, forward_budget

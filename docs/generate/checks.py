@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from conformance.checks import MODULES
-from conformance.judge import CHECKS
+from conformance.checks.registry import CHECKS
 from conformance.mutants import MUTANTS
 from docs.generate import registry
 from spec import all_clauses

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from conformance.cli import build_parser
+from conformance.commands.cli import build_parser
 from docs.generate.console import WIDTH
 
 

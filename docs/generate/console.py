@@ -100,7 +100,7 @@ def _options(text: str) -> dict[str, str]:
 def _make_tools(folder: Path) -> None:
     """The commands that pages use, of this interpreter and these sources."""
     folder.mkdir()
-    for name, start in {"splash-conformance": "-m conformance.cli", "python": ""}.items():
+    for name, start in {"splash-conformance": "-m conformance.commands.cli", "python": ""}.items():
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {start} "$@"\n')
         script.chmod(0o755)

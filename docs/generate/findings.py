@@ -6,14 +6,15 @@ import re
 from html import escape
 from pathlib import Path
 
-from conformance import expectation, replay
-from conformance.expectation import Deviation
-from conformance.html.blocks import block_pictures, mask_pictures
-from conformance.judge import CHECKS
-from conformance.pictures import block_map
-from conformance.problem import Problem
-from conformance.text import problem_facts
-from conformance.verdict import Finding
+from conformance.checks.registry import CHECKS
+from conformance.findings.finding import Finding
+from conformance.findings.pictures import block_map
+from conformance.findings.printed import problem_facts
+from conformance.problems.problem import Problem
+from conformance.reports.html.blocks import block_pictures, mask_pictures
+from conformance.search import known_deviations as expectation
+from conformance.search import replay
+from conformance.search.known_deviations import Deviation
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "findings"
@@ -90,7 +91,7 @@ def places(clause_id: str) -> list[tuple[str, str]]:
 def section(library: str, item: Deviation) -> list[str]:
     """One finding: problem, expected, actual, and how to see it."""
     finding = found(library, item)
-    problem = Problem.from_json(finding.problem)
+    problem = finding.problem
     first, last = item.versions
     seen = f"{library} {first}" if first == last else f"{library} {first} to {last}"
     command = f"splash-conformance replay {file_of(library, item).relative_to(ROOT)} {library}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from conformance.judge import CHECKS
+from conformance.checks.registry import CHECKS
 from conformance.mutants import MUTANTS
 from docs.generate import (
     api,
@@ -15,6 +15,7 @@ from docs.generate import (
     checks,
     command_line,
     findings,
+    rooms,
     tables,
 )
 from spec import all_clauses
@@ -40,6 +41,7 @@ FRAGMENTS: dict[str, Callable[[], str]] = {
     "mutant-count": lambda: str(len(MUTANTS)),
     "mutants": checks.mutants,
     "regimes": tables.regimes,
+    "rooms": rooms.picture,
     "search-profiles": tables.search_profiles,
     "traceability": checks.traceability,
 }

@@ -29,23 +29,14 @@ _log = logging.getLogger("mkdocs.hooks")
 def generated() -> dict[str, str]:
     """Markdown of every generated page by its path."""
     pages = {f"{chapters.FOLDER}/{path.name}": chapters.page(path) for path in chapter_files()}
-    for package in api.PACKAGES:
-        for name in package.modules:
-            module = f"{package.name}.{name}"
-            pages[api.page_of(module)] = api.module_page(module)
-    pages[api.page_of(api.KERNELS)] = api.kernels_page()
-    return pages | checks.pages()
+    return pages | api.pages() | checks.pages()
 
 
 def navigation() -> dict[str, list[Any]]:
     """Generated pages of the sections of ``mkdocs.yml``, which they follow there."""
-    packages = [
-        {package.name: [{name: api.page_of(f"{package.name}.{name}")} for name in package.modules]}
-        for package in api.PACKAGES
-    ]
     return {
         "Specification": list(chapters.paths()),
-        "API": [*packages, api.page_of(api.KERNELS)],
+        "API": api.navigation(),
         "Checks": list(checks.pages()),
     }
 

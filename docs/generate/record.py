@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from conformance import checks, expectation, replay
-from conformance.commands.common import ready
-from conformance.expectation import Deviation
-from conformance.foreign.where import Where
-from conformance.judge import CHECKS, Check
-from conformance.numeric_vectors import VECTORS as NUMERIC
-from conformance.problem import Problem
-from conformance.search import domain_vectors, evaluate
-from conformance.subject import Subject
-from conformance.verdict import Finding
+from conformance import checks
+from conformance.checks.registry import CHECKS, Check
+from conformance.contract.fence import Subject
+from conformance.contract.remote.where import Where
+from conformance.contract.smoke import ready
+from conformance.drawing.numeric_vectors import VECTORS as NUMERIC
+from conformance.findings.finding import Finding
+from conformance.findings.observation import Raised
+from conformance.problems.problem import Problem
+from conformance.search import known_deviations as expectation
+from conformance.search import replay
+from conformance.search.known_deviations import Deviation
+from conformance.search.search import domain_vectors, evaluate
 from reference.masks import Causal
 
 FOLDER = Path(__file__).parents[1] / "findings"
@@ -83,7 +86,7 @@ def _fixed(check: Check, vector: str, subject: Subject) -> Iterator[Problem]:
 
 
 def _covered(item: Deviation, found: Finding | None) -> Iterator[Finding]:
-    if found is not None and item.covers(found, Problem.from_json(found.problem)):
+    if found is not None and item.covers(found, found.problem):
         yield replace(found, deviation=item.id)
 
 
@@ -107,9 +110,11 @@ def record(impl: str, only: Sequence[str] = ()) -> list[str]:
 
 def portable(found: Finding) -> Finding:
     """A finding that names no folder of the machine on which it was made."""
-    actual = re.sub(r"/\S*/([\w.]+\.py)", r"\1", found.actual)
+    seen = found.observation
+    if isinstance(seen, Raised):
+        seen = replace(seen, message=re.sub(r"/\S*/([\w.]+\.py)", r"\1", seen.message))
     detail = "" if found.kind == "crash" else found.detail  # that of a crash is a traceback
-    return replace(found, actual=actual, detail=detail, region=None)
+    return replace(found, observation=seen, detail=detail, region=None)
 
 
 def main() -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 
-from conformance import matrix, mutants
-from conformance.judge import CHECKS, Check
+from conformance import mutants
+from conformance.checks.registry import CHECKS, Check
+from conformance.commands import matrix
 from conformance.mutants.base import Mutant
 from spec import all_clauses
 from spec.clauses import DEFINITIONS

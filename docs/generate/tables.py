@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from conformance import adapter, profiles
-from conformance.regimes import REGIMES
+from conformance.contract import protocol as adapter
+from conformance.problems.regimes import REGIMES
+from conformance.search import effort as profiles
 from spec import all_clauses
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from conformance import checks
-from conformance.adapters.reference import ReferenceAdapter
-from conformance.domain import Domain
-from conformance.judge import CHECKS
-from conformance.search import PROFILES, run_check
-from conformance.subject import Subject
+from conformance.adapters.reference.adapter import ReferenceAdapter
+from conformance.checks.registry import CHECKS
+from conformance.contract.fence import Subject
+from conformance.drawing.domain import Domain
+from conformance.search.search import PROFILES, run_check
 from reference.mask_info import compile_grid
 from reference.masks import Causal, Mask
 

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from conformance.explain.layouts import Schedule
-from conformance.explain.study import Study
+from conformance.explain.costs.layouts import Schedule
+from conformance.explain.costs.study import Study
 
 
 def array(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from conformance.explain.expressions import Documents, Function, Prefix, Tiles
-from conformance.mask_json import Random
+from conformance.explain.language.expressions import Documents, Function, Prefix, Tiles
+from conformance.problems.mask_json import Random
 from reference.masks import (
     And,
     Causal,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.explain.advice import Remark, remarks
-from conformance.explain.grammar import parse
-from conformance.explain.reorder import best_share
-from conformance.explain.sizes import dividing, neighbours, pairs
-from conformance.explain.study import Question, study
-from conformance.explain.wording import beside, listing, share, size
+from conformance.explain.blocks.reorder import best_share
+from conformance.explain.costs.sizes import dividing, neighbours, pairs
+from conformance.explain.costs.study import Question, study
+from conformance.explain.language.grammar import parse
+from conformance.explain.output.advice import Remark, remarks
+from conformance.explain.output.wording import beside, listing, share, size
 from reference.masks import Dense, Expr
 
 

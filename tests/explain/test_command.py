@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from conformance.explain.advice import remarks
-from conformance.explain.report import SCHEMA, SCHEMA_FILE
-from conformance.explain.study import Question, study
-from conformance.explain.terminal import print_study
+from conformance.explain.costs.study import Question, study
+from conformance.explain.output.advice import remarks
+from conformance.explain.output.report_form import SCHEMA, SCHEMA_FILE
+from conformance.explain.output.terminal import print_study
 from reference.masks import Causal
-from tests.command_line import Run
+from tests.commands.command_line import Run
 
 FORM = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 jsonschema.Draft202012Validator.check_schema(FORM)
@@ -221,7 +221,7 @@ def test_the_picture(said: Run, home: Path) -> None:
 
 
 def test_a_picture_without_matplotlib(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("conformance.commands.explain.find_spec", lambda name: None)
     found = said("explain", "causal", "--seq", "2048", "--png", "map.png")
     assert found.code == 2
     assert "--png needs matplotlib: pip install 'splash-conformance[plots]'" in found.err

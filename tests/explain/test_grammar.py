@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance.explain.expressions import (
+from conformance.explain.blocks.survey import Cut, visible_pairs
+from conformance.explain.language.expressions import (
     Claimed,
     Documents,
     Function,
@@ -16,10 +17,9 @@ from conformance.explain.expressions import (
     Tiles,
     is_structured,
 )
-from conformance.explain.grammar import MaskError, number, parse
-from conformance.explain.segments import segments
-from conformance.explain.survey import Cut, visible_pairs
-from conformance.mask_json import Random
+from conformance.explain.language.grammar import MaskError, number, parse
+from conformance.explain.language.segments import segments
+from conformance.problems.mask_json import Random
 from reference.masks import And, Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask, Or
 
 CAUSAL, BAND, PREFIX = Causal(), Local(1024, 0), Prefix(100)
@@ -63,7 +63,7 @@ def test_what_is_written_is_what_is_meant(text: str, expected: Expr) -> None:
     [
         ("casual", "unknown mask 'casual'; did you mean causal?", 0, 6),
         ("causal & lokal:1,0", "unknown mask 'lokal'; did you mean local?", 9, 5),
-        ("zzz", "known are full, causal, local", 0, 3),
+        ("zzz", "known masks: full, causal, local", 0, 3),
         ("causal &", "a mask is missing here", 8, 1),
         ("", "a mask is missing here", 0, 1),
         ("(causal | full", "this parenthesis is never closed", 0, 1),
@@ -83,8 +83,8 @@ def test_what_is_written_is_what_is_meant(text: str, expected: Expr) -> None:
         ("full&chunked:0", "chunk_size must be at least 1", 5, 9),
         ("prefix:-1", "must not be negative", 0, 9),
         ("&", "expected a mask, got '&'", 0, 1),
-        ("there/is/none.npy", "there is no file there/is/none.npy", 0, 17),
-        ("causal & none.py:f(1)", "there is no file none.py", 9, 12),
+        ("there/is/none.npy", "no such file: there/is/none.npy", 0, 17),
+        ("causal & none.py:f(1)", "no such file: none.py", 9, 12),
         ("none.py", "none.py needs the name of a mask", 7, 1),
         ("none.py:f(1, (2)", "this parenthesis is never closed", 9, 1),
         ("'my file.npy", "this quotation mark is never closed", 0, 1),
@@ -123,7 +123,7 @@ def test_stored_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("d", "must hold booleans, or 0 and 1 only"),
         ("e", r"must be an array \(q_len, kv_len\), got shape \(6,\)"),
         ("f", "is not an array that NumPy can read"),
-        ("ab", r"there is no file ab.npy; did you mean a.npy\?"),
+        ("ab", r"no such file: ab.npy; did you mean a.npy\?"),
     ):
         with pytest.raises(MaskError, match=message):
             parse(f"{name}.npy")
@@ -229,7 +229,7 @@ def test_masks_of_somebody_else(mine: str) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("Slised(shape)", "has no Slised; did you mean Sliced"),
+        ("Slised(shape)", "has no attribute 'Slised'; did you mean Sliced"),
         ("Sliced", "is a class: write my-masks.py:Sliced"),
         (
             "Sliced(foo)",
@@ -281,7 +281,7 @@ def test_lengths_have_to_be_known_where_they_are_used(mine: str) -> None:
 def test_files_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.py").write_text("import no_such_module")
-    with pytest.raises(MaskError, match=r"bad.py cannot be imported: ModuleNotFoundError"):
+    with pytest.raises(MaskError, match=r"bad.py fails on import: ModuleNotFoundError"):
         parse("bad.py:mask")
 
 
@@ -302,7 +302,7 @@ def test_segment_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("x", "expected any, a length, lengths with commas between them, or a file.npy"),
         ("1.5", "must be whole numbers"),
         ("runs.npy", r"must hold ids \[8\] or \[2, 8\]"),
-        ("none.npy", "there is no file none.npy"),
+        ("none.npy", "no such file: none.npy"),
     ):
         with pytest.raises(ValueError, match=message):
             segments(text, 8, 8)

@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 
 import pallas_impl.masks
 import pallas_impl.schedule
-from conformance.adapters.pallas_common import library_mask
-from conformance.adapters.pallas_impl_adapter import PreparedPallasImpl
-from conformance.explain import layouts, visits
-from conformance.explain.dynamic import dynamic_schedules
-from conformance.explain.expressions import Prefix
-from conformance.explain.layouts import Compiled, Schedule, schedules
-from conformance.explain.memory import smem_total
-from conformance.explain.survey import Cut
-from conformance.explain.visits import Heads, cached_fetches, flash_fetches, rows_of
-from conformance.mask_json import Random
+from conformance.adapters.pallas_impl.adapter import PreparedPallasImpl
+from conformance.adapters.shared.common import library_mask
+from conformance.explain.blocks import survey
+from conformance.explain.blocks.survey import Cut
+from conformance.explain.costs import layouts
+from conformance.explain.costs.dynamic import dynamic_schedules
+from conformance.explain.costs.layouts import Compiled, Schedule, schedules
+from conformance.explain.costs.memory import smem_total
+from conformance.explain.costs.visits import Heads, cached_fetches, flash_fetches, rows_of
+from conformance.explain.language.expressions import Prefix
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.mask_json import Random
 from pallas_impl import memory_budget
 from pallas_impl.block_sizes import BlockSizes as OurBlockSizes
 from pallas_impl.plan import Sharding, make_plan
@@ -65,7 +66,7 @@ def _check_counts(schedule: Schedule, steps: reference_schedule.Schedule, heads:
 @given(case=cases(), heads=HEADS, batch=st.sampled_from([30, 1 << 21]))
 def test_the_grid_is_that_of_the_reference(case: Case, heads: Heads, batch: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(visits, "BATCH", batch)
+        patch.setattr(survey, "BATCH", batch)
         made = {d: schedules(_compiled(case), heads, d) for d in DIRECTIONS}
     for direction in DIRECTIONS:
         for shrink in (False, True):

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from conformance.explain.advice import remarks
-from conformance.explain.layouts import ScalarArray, Schedule
-from conformance.explain.memory import (
+from conformance.explain.costs.layouts import ScalarArray, Schedule
+from conformance.explain.costs.memory import (
     CHIPS,
     GIB,
     MIB,
@@ -21,9 +20,10 @@ from conformance.explain.memory import (
     vmem_bytes,
     vmem_verdict,
 )
-from conformance.explain.study import Question, Study, study
-from conformance.explain.visits import Heads
-from conformance.mask_json import Random
+from conformance.explain.costs.study import Question, Study, study
+from conformance.explain.costs.visits import Heads
+from conformance.explain.output.advice import remarks
+from conformance.problems.mask_json import Random
 from pallas_impl import BlockSizes, CausalMask, make_splash_mha
 from reference.masks import Causal, Expr, Full
 from tests.explain import kernels
@@ -40,7 +40,7 @@ TOPOLOGIES = {
 
 @pytest.fixture(autouse=True)
 def _no_other_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.explain.study.COMPARED", 0)
+    monkeypatch.setattr("conformance.explain.costs.study.COMPARED", 0)
 
 
 def _causal(length: int, block: int, expr: Expr | None = None, **options: Any) -> Study:

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.explain import encode
-from conformance.explain.advice import remarks
-from conformance.explain.encode import encoded, runs
-from conformance.explain.grammar import parse
-from conformance.explain.layouts import Schedule
-from conformance.explain.memory import smem_total
-from conformance.explain.page import page, write_page
-from conformance.explain.study import Question, compiled_at, layouts, study
-from conformance.explain.survey import prepared
-from conformance.explain.visits import Heads
+from conformance.explain.blocks.survey import prepared
+from conformance.explain.costs.layouts import Schedule
+from conformance.explain.costs.memory import smem_total
+from conformance.explain.costs.study import Question, compiled_at, layouts, study
+from conformance.explain.costs.visits import Heads
+from conformance.explain.language.grammar import parse
+from conformance.explain.output import encode
+from conformance.explain.output.advice import remarks
+from conformance.explain.output.encode import encoded, runs
+from conformance.explain.output.page import page, write_page
 from reference.flat import compile_flat
 from reference.mask_info import compile_grid
 from reference.masks import Mask
-from tests.browser import opened, started
-from tests.test_html import Tags
+from tests.reports.browser import opened, started
+from tests.reports.test_html import Tags
 
 MASKS = {
     "causal": ("causal", 1024, 1024, 128, 128),

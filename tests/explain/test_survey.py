@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conformance.explain import survey
-from conformance.explain.bounds import Box, facts
-from conformance.explain.expressions import Documents, Prefix, Tiles, grain
-from conformance.explain.shades import shades
-from conformance.explain.survey import Cut, TooManyEntries, prepared, visible_pairs
-from conformance.mask_json import Random
+from conformance.explain.blocks import survey
+from conformance.explain.blocks.bounds import Box, facts
+from conformance.explain.blocks.shades import shades
+from conformance.explain.blocks.survey import Cut, TooManyEntries, prepared, visible_pairs
+from conformance.explain.language.expressions import Documents, Prefix, Tiles, grain
+from conformance.problems.mask_json import Random
 from reference.blocks import labels, partial_stack
 from reference.masks import Causal, ChunkedCausal, Full, Local, Mask
 from tests.explain.masks import Case, cases

@@ -7,11 +7,11 @@ from types import ModuleType
 from typing import Any
 
 from conformance.adapter import Adapter
-from conformance.adapters.reference import ReferenceAdapter
+from conformance.adapters.reference.adapter import ReferenceAdapter
+from conformance.contract.fence import Subject
+from conformance.fuzz_mask.arguments.source import Source
 from conformance.fuzz_mask.outcome import FuzzRun
 from conformance.fuzz_mask.run import Effort, Fuzzing
-from conformance.fuzz_mask.source import Source
-from conformance.subject import Subject
 
 #: Without kernels, with many masks, and with some kernels.
 FEW = Effort(16, 0, 8, 0, 0, 60, 20)

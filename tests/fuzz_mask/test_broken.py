@@ -11,10 +11,10 @@ from tests.fuzz_mask.harness import FEW, KERNELS, MANY, judged
 
 #: Class, clause, check, and the calls that make the smallest masks; None where they are not the same every time.
 WRONG: list[tuple[str, str, str, list[str] | None]] = [
-    ("Integers", "MASK-16", "check_booleans", ["Integers((1, 1))"]),
+    ("Integers", "MASK-16", "check_values_are_booleans", ["Integers((1, 1))"]),
     ("IgnoresStart", "MASK-12", "check_slices", ["IgnoresStart((1, 2))"]),
     ("SquareOnly", "MASK-12", "check_whole", ["SquareOnly((1, 2))"]),
-    ("LosesAnAxis", "MASK-13", "check_single_slices", ["LosesAnAxis((2, 1))"]),
+    ("LosesAnAxis", "MASK-13", "check_empty_and_single_slices", ["LosesAnAxis((2, 1))"]),
     ("SwapsShape", "CONV-1", "check_shape", ["SwapsShape((2, 1))"]),
     ("Forgetful", "MASK-17", "check_reading_again", ["Forgetful((1, 1))"]),
     ("Noise", "MASK-14", "check_equal_masks", None),
@@ -56,22 +56,27 @@ WRONG: list[tuple[str, str, str, list[str] | None]] = [
     (
         "FirstColumn",
         "MASK-18",
-        "check_function_is_asked_pair_by_pair",
+        "check_mask_function_is_asked_pair_by_pair",
         ["FirstColumn((2, 2), prefix=0)"],
     ),
     (
         "CapturesAnArray",
         "MASK-19",
-        "check_function_inside_a_kernel",
+        "check_mask_function_inside_a_kernel",
         ["CapturesAnArray((1, 1), prefix=0)"],
     ),
     (
         "AsksForValues",
         "MASK-19",
-        "check_function_inside_a_kernel",
+        "check_mask_function_inside_a_kernel",
         ["AsksForValues((1, 1), prefix=1)"],
     ),
-    ("NotOnATpu", "MASK-19", "check_function_inside_a_kernel", ["NotOnATpu((1, 1), prefix=0)"]),
+    (
+        "NotOnATpu",
+        "MASK-19",
+        "check_mask_function_inside_a_kernel",
+        ["NotOnATpu((1, 1), prefix=0)"],
+    ),
     ("WidePositions", "COMPUTE-3", "check_positions", ["WidePositions((1, 1))"]),
     ("IgnoresPositions", "COMPUTE-3", "check_rows_that_are_moved", ["IgnoresPositions((2, 2))"]),
     (

@@ -9,8 +9,9 @@ import pytest
 
 from conformance.adapter import load
 from conformance.commands.fuzz_mask import implementation_of
-from conformance.fuzz_mask.load import Loader
-from tests.command_line import Run
+from conformance.contract.load import Loader
+from conformance.fuzz_mask.outcome import StageName
+from tests.commands.command_line import Run
 from tests.fuzz_mask.harness import FEW, KERNELS, judged
 
 FOLDER = Path(__file__).parents[2] / "examples" / "masks"
@@ -32,8 +33,8 @@ NAMES = [name for name, *_ in EXAMPLES]
 def example(file: str, name: str, oracle: str) -> tuple[Any, Any]:
     """The module of an example, and its oracle."""
     loader = Loader()
-    _, module = loader.attribute(f"{FOLDER / file}:{name}", "CLASS")
-    return module, loader.attribute(f"{FOLDER / file}:{oracle}", "--oracle")[0]
+    _, module = loader.load(f"{FOLDER / file}:{name}")
+    return module, loader.load(f"{FOLDER / file}:{oracle}")[0]
 
 
 def test_every_example_is_tried() -> None:
@@ -44,7 +45,7 @@ def test_every_example_is_tried() -> None:
 def test_example_is_right_and_compiles(file: str, name: str, oracle: str, impl: str) -> None:
     module, declared = example(file, name, oracle)
     assert implementation_of(getattr(module, name)) == impl
-    stages = ("class", "compiled")
+    stages: tuple[StageName, ...] = ("class", "compiled")
     run = judged(module, name, declared, stages=stages, effort=FEW, adapter=load(impl))
     assert (run.exit_code, run.faults) == (0, [])
     assert [run.stages[stage].status for stage in stages] == ["conforms", "conforms"]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.adapters.user_masks import as_library_mask
-from conformance.mask_json import expr_from_json, expr_to_json, kind_of
-from conformance.neighbours import neighbours
+from conformance.adapters.shared.user_masks import as_library_mask
 from conformance.problem import BlockSizes, Problem
-from conformance.user_mask import UserMask
+from conformance.problems.mask_json import expr_from_json, expr_to_json, kind_of
+from conformance.problems.neighbours import neighbours
+from conformance.problems.user_mask import UserMask
 from reference.mask_info import compile_grid
 from reference.masks import Causal, Mask
 from tests.fuzz_mask.broken import Causal as Duck

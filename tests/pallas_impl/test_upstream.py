@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from conformance.adapter import load
-from conformance.compare import exact_backward, exact_forward
-from conformance.mask_json import Random
+from conformance.checks.budgets import exact_backward, exact_forward
+from conformance.contract.fence import Subject
 from conformance.problem import BlockSizes, Problem
-from conformance.subject import Subject
+from conformance.problems.mask_json import Random
 from reference.masks import Causal, ChunkedCausal, Local
 
 S = 256

@@ -1,0 +1,1 @@
+"""The adapter of ``jax.experimental.pallas.ops.tpu.splash_attention`` and of its forks."""

@@ -1,0 +1,1 @@
+"""The adapter of `pallas_impl`, this project's own splash attention."""

@@ -1,0 +1,1 @@
+"""What the adapters of the Pallas libraries share: arrays, masks, and compiled kernels that are kept."""

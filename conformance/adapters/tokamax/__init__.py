@@ -1,0 +1,1 @@
+"""The adapter of the splash attention of tokamax and of its forks."""

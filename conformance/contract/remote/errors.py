@@ -1,0 +1,89 @@
+"""What an implementation in another process can do instead of answering."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+class Elsewhere(Exception):
+    """A failure of an implementation that runs in another process.
+
+    Attributes:
+      function: where it was raised, or where the process ended.
+      ended: how the process ended; "" if it did not.
+      trace: the end of the traceback, or of what the process wrote, for reports.
+      refusal: it said that it does not offer what was asked for, see `is_refusal`.
+    """
+
+    def __init__(
+        self, message: str, function: str, trace: str, *, ended: str = "", refusal: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.function = function
+        self.ended = ended
+        self.trace = trace
+        self.refusal = refusal
+
+
+def raised(error: dict[str, Any]) -> Elsewhere:
+    """An exception of the implementation, of a class that has the name of the one it raised.
+
+    Args:
+      error: ``type``, ``message``, ``function`` (where it was raised), ``trace`` and ``refusal``.
+    """
+    made: Elsewhere = type(str(error["type"]), (Elsewhere,), {})(
+        str(error["message"]),
+        str(error["function"]),
+        str(error["trace"]),
+        refusal=bool(error["refusal"]),
+    )
+    return made
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an implementation says itself that it does not offer what was asked for.
+
+    It raises NotImplementedError with a message, in its own code: inside of JAX or NumPy the same error means that
+    the implementation asked for something that is not there.
+    """
+    if isinstance(error, Elsewhere):
+        return error.refusal
+    frames = traceback.extract_tb(error.__traceback__)
+    if type(error).__name__ != "NotImplementedError" or not str(error).strip() or not frames:
+        return False
+    path = Path(frames[-1].filename).as_posix()
+    inside = "/jax/_src/" in path or "/numpy/" in path
+    return not inside and (frames[-1].line or "").startswith("raise ")
+
+
+class Fatal(Elsewhere):
+    """The process of the implementation has ended, or had to be ended."""
+
+
+class Died(Fatal):
+    """It ended itself: a signal, ``abort``, ``os._exit``."""
+
+
+class TimedOut(Fatal):
+    """It gave no answer in time."""
+
+
+class OutOfMemory(Fatal):
+    """It took more memory than it may."""
+
+
+class NotTried(Exception):
+    """A call was not made, because earlier ones kept ending the process: no verdict about it."""
+
+
+class Refused(NotTried):
+    """The implementation does not offer what was asked for, and says so: no verdict about it.
+
+    Args:
+      error: what it raised; its text in one line is the message.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(" ".join(str(error).split()))

@@ -1,0 +1,1 @@
+"""Findings as data, and the words that they get."""
