@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from conformance.adapters.reference import PreparedReference, ReferenceAdapter
+from conformance.adapters.reference.adapter import PreparedReference, ReferenceAdapter
 from reference.online import OnlineForward
 
 
