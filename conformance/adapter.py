@@ -15,7 +15,7 @@ from conformance.contract.protocol import (
     MaskObject,
     Prepared,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 
 __all__ = [
     "DEFAULT_ARITHMETIC",

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from pallas_impl.attention import attention
 from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.config import KernelConfig
+from pallas_impl.identity import ComparedByContent
 from pallas_impl.mask_base import Mask
 from pallas_impl.masks import as_mask
 from pallas_impl.plan import AttentionPlan, Sharding, make_plan
@@ -35,12 +36,13 @@ class _Meta:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SplashAttentionKernel:
+@dataclasses.dataclass(frozen=True, eq=False)
+class SplashAttentionKernel(ComparedByContent):
     """Attention for one mask: call it as ``kernel(q, k, v, segment_ids=None, sinks=None)``.
 
     A pytree: its arrays (schedules, partial mask blocks) can be passed through ``jax.jit``,
-    ``jax.lax.scan`` and ``jax.shard_map``, the last with ``manual_sharding_spec``.
+    ``jax.lax.scan`` and ``jax.shard_map``, the last with ``manual_sharding_spec``.  Kernels of
+    equal masks and settings are equal and hash alike.
     """
 
     plan: AttentionPlan
@@ -113,6 +115,7 @@ class SplashAttentionKernel:
                     f"q must have {heads} heads: the mask has {meta.mask_heads} and head_shards "
                     f"is {shards.head_shards}; got shape {q.shape}"
                 )
+            check_local_heads(self.plan, heads, shards.head_shards)
 
     def manual_sharding_spec(self, sharding: NamedSharding) -> SplashAttentionKernel:
         """Partition specs of the kernel's arrays, as ``in_specs`` of ``jax.shard_map``.
@@ -146,6 +149,31 @@ class SplashAttentionKernel:
         assert plans[2] is not None
         specs = AttentionPlan(plans[0], plans[1], plans[2])
         return dataclasses.replace(self, plan=specs)
+
+
+def check_local_heads(plan: AttentionPlan, heads: int, head_shards: int) -> None:
+    """Checks that the arrays of masks per head are those of this device's heads (SHARD-7).
+
+    Args:
+      plan: as it arrived on the device.
+      heads: query heads of the device.
+      head_shards: devices that the heads are cut over.
+
+    Raises:
+      ValueError: the arrays are those of all heads: they were closed over, or passed whole.
+    """
+    for kernel in plan:
+        if kernel is None:
+            continue
+        counts = [kernel.schedule.words.shape[0]]
+        if kernel.mask.blocks is not None and kernel.mask.blocks.ndim == 5:
+            counts.append(kernel.mask.blocks.shape[0])
+        if any(count not in (1, heads) for count in counts):
+            raise ValueError(
+                f"head_shards={head_shards}: this device has {heads} heads, but the kernel came "
+                f"with the masks of {max(counts)}; pass it through in_specs of jax.shard_map with "
+                "manual_sharding_spec, which cuts its arrays over the heads"
+            )
 
 
 def _is_one_shard(schedule: Schedule) -> bool:
@@ -255,6 +283,23 @@ def check_soft_cap(value: float | None) -> float | None:
     return cap
 
 
+def checked_block_sizes(block_sizes: Any) -> BlockSizes:
+    """``block_sizes``, or the default for None.
+
+    Raises:
+      TypeError: something else, also the class of the same name of another library.
+    """
+    if block_sizes is None:
+        return BlockSizes()
+    if isinstance(block_sizes, BlockSizes):
+        return block_sizes
+    kind = type(block_sizes)
+    hint = "; its fields have the same names" if kind.__name__ == "BlockSizes" else ""
+    raise TypeError(
+        f"block_sizes must be pallas_impl.BlockSizes, got {kind.__module__}.{kind.__qualname__}{hint}"
+    )
+
+
 def as_any_mask(mask: Any) -> Mask | jax.Array:
     """A Mask, or bool[heads, q_len, kv_len] for a mask whose values are known at run time.
 
@@ -287,9 +332,7 @@ def _make(
     grid: Grid | None,
     storage: Storage | None,
 ) -> SplashAttentionKernel:
-    block_sizes = BlockSizes() if block_sizes is None else block_sizes
-    if not isinstance(block_sizes, BlockSizes):
-        raise TypeError(f"block_sizes must be BlockSizes, got {type(block_sizes).__name__}")
+    block_sizes = checked_block_sizes(block_sizes)
     sharding = Sharding(
         check_count("head_shards", head_shards), check_count("q_seq_shards", q_seq_shards)
     )

@@ -74,6 +74,20 @@ def attention(
     return _result(cfg, _run(cfg, plan, (q, k, v, segment_ids, sinks), cfg.save_residuals))
 
 
+@jax.custom_jvp
+def first_derivative_only(arrays: Any) -> Any:
+    """The arrays themselves: a second derivative is refused with a text, not deep inside a kernel."""
+    return arrays
+
+
+@first_derivative_only.defjvp
+def _refuse_second_derivative(primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError(
+        "splash attention has first derivatives only: its backward kernels cannot be "
+        "differentiated. Use dense attention where second derivatives are needed"
+    )
+
+
 def _forward_rule(
     cfg: KernelConfig,
     plan: AttentionPlan,
@@ -83,6 +97,7 @@ def _forward_rule(
     segment_ids: Any,
     sinks: jax.Array | None,
 ) -> tuple[Any, Any]:
+    q, k, v = first_derivative_only((q, k, v))
     got = _run(cfg, plan, (q, k, v, segment_ids, sinks), True)
     name = cfg.residual_checkpoint_name
     if name is not None:
@@ -133,6 +148,7 @@ def backward(
 def _backward_rule(cfg: KernelConfig, kept: Any, cotangent: Any) -> Any:
     plan, q, k, v, segment_ids, sinks, out, logsumexp = kept
     do = cotangent[0] if cfg.save_residuals else cotangent
+    do = first_derivative_only(do)
     delta = jnp.sum(do.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
     if cfg.save_residuals:
         delta = delta - cotangent[1].logsumexp

@@ -18,6 +18,7 @@ from pallas_impl.block_sizes import LANES
 from pallas_impl.branches import one_by_one, run_step
 from pallas_impl.config import LN2, LOG2E, MAX_FLOOR, KernelConfig
 from pallas_impl.kernel_call import KernelCall, Running, Where
+from pallas_impl.steps import kv_head_of
 from pallas_impl.tile_mask import KernelPlan, add_mask_inputs, visible
 
 
@@ -209,7 +210,7 @@ def _call(
 
         def kv_index(w: Where, s: int = s) -> tuple[Any, ...]:
             head, column = w.block(s)
-            return head // group, column, 0
+            return kv_head_of(head, group), column, 0
 
         call.input(f"k{s}", k, (None, block_kv, dim), kv_index)
         call.input(f"v{s}", v, (None, block_kv, v_dim), kv_index)

@@ -30,6 +30,8 @@ def check_shape(shape: Iterable[SupportsIndex], ndim: int = 2) -> tuple[int, ...
       ValueError: `shape` has another number of axes, or an axis that is not in [1, 2**30].
       TypeError: an axis is not an integer.
     """
+    if not isinstance(shape, Iterable):
+        raise TypeError(f"shape must be (q_len, kv_len), got {shape!r}")
     dims = tuple(operator.index(n) for n in shape)
     if len(dims) != ndim:
         raise ValueError(f"shape: a mask needs {ndim} axes, got {dims}")

@@ -153,10 +153,36 @@ def as_mask(mask: Mask | ArrayLike) -> Mask:
     """
     if isinstance(mask, Mask):
         return mask
+    _refuse_objects(mask)
     array = np.asarray(mask)
+    if array.ndim not in (2, 3):
+        raise ValueError(
+            f"mask must have shape [q_len, kv_len] or [heads, q_len, kv_len], got {array.shape}"
+        )
     if array.ndim == 3:
         return MultiHeadMask([DenseMask(head) for head in array])
     return DenseMask(array)
+
+
+def _refuse_objects(mask: object) -> None:
+    """Refuses what NumPy would wrap in an array of objects, and says what to write.
+
+    Raises:
+      TypeError: a list of masks, None, or a mask object of another library.
+    """
+    if isinstance(mask, list | tuple) and any(isinstance(item, Mask) for item in mask):
+        raise TypeError(
+            f"mask must be a Mask or a boolean array, got a {type(mask).__name__} of masks: "
+            "write MultiHeadMask(masks) for one mask a head"
+        )
+    if isinstance(mask, np.ndarray | np.generic | list | tuple) or hasattr(mask, "__array__"):
+        return
+    kind = type(mask)
+    name = "None" if mask is None else f"{kind.__module__}.{kind.__qualname__}"
+    hint = ""
+    if hasattr(mask, "shape") and hasattr(mask, "__getitem__"):
+        hint = "; build the mask from pallas_impl's classes, or pass its entries, mask[:, :]"
+    raise TypeError(f"mask must be a pallas_impl.Mask or a boolean array, got {name}{hint}")
 
 
 def heads_of(mask: Mask) -> tuple[Mask, ...]:

@@ -15,13 +15,16 @@ from jax.sharding import PartitionSpec as P
 from pallas_impl.api import (
     as_any_mask,
     check_count,
+    check_local_heads,
     check_operands,
     check_sinks,
     check_soft_cap,
+    checked_block_sizes,
     kernel_plan_spec,
 )
 from pallas_impl.block_sizes import BlockSizes
 from pallas_impl.config import KernelConfig
+from pallas_impl.identity import ComparedByContent
 from pallas_impl.mask_base import Mask
 from pallas_impl.plan import AttentionPlan, Sharding, make_plan
 from pallas_impl.ring_steps import RingConfig, RingPlan, ring_attention
@@ -60,11 +63,12 @@ class _Meta:
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class RingAttentionKernel:
+@dataclasses.dataclass(frozen=True, eq=False)
+class RingAttentionKernel(ComparedByContent):
     """Ring attention for one mask; call it inside ``jax.shard_map``.
 
-    A pytree whose partition specs are given by ``manual_sharding_spec``.
+    A pytree whose partition specs are given by ``manual_sharding_spec``.  Kernels of equal masks
+    and settings are equal and hash alike.
     """
 
     plan: RingPlan
@@ -129,6 +133,7 @@ class RingAttentionKernel:
             heads = self.meta.mask_heads // self.meta.head_shards
             if q.shape[0] != heads:
                 raise ValueError(f"q must have {heads} heads, as the mask has, got {q.shape}")
+            check_local_heads(self.plan.kernels, heads, self.meta.head_shards)
 
     def manual_sharding_spec(self, head_axis: str | None = None) -> RingAttentionKernel:
         """Partition specs of the kernel's arrays, as ``in_specs`` of ``jax.shard_map``.
@@ -182,7 +187,7 @@ def make_ring_attention(
     size, head_count = check_count("ring_size", ring_size), check_count("head_shards", head_shards)
     if layout not in ("contiguous", "zigzag"):
         raise ValueError(f"layout must be 'contiguous' or 'zigzag', got {layout!r}")
-    block_sizes = BlockSizes() if block_sizes is None else block_sizes
+    block_sizes = checked_block_sizes(block_sizes)
     given = as_any_mask(mask)
     dynamic, shape = not isinstance(given, Mask), given.shape
     length = shape[-1]

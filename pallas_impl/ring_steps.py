@@ -17,7 +17,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from pallas_impl.attention import Residuals, backward, sinks_gradient, statistics
+from pallas_impl.attention import (
+    Residuals,
+    backward,
+    first_derivative_only,
+    sinks_gradient,
+    statistics,
+)
 from pallas_impl.backward_dkv import BackwardOperands
 from pallas_impl.config import LN2, LOG2E, MAX_FLOOR, KernelConfig
 from pallas_impl.forward import PartialResult, forward_partial
@@ -261,6 +267,7 @@ def _forward_rule(
     segment_ids: Any,
     sinks: jax.Array | None,
 ) -> tuple[Any, Any]:
+    q, k, v = first_derivative_only((q, k, v))
     out, stats = _forward(cfg, ring, plan, (q, k, v, segment_ids, sinks))
     name = cfg.residual_checkpoint_name
     if name is not None:
@@ -273,6 +280,7 @@ def _forward_rule(
 def _backward_rule(cfg: KernelConfig, ring: RingConfig, kept: Any, cotangent: Any) -> Any:
     plan, q, k, v, segment_ids, sinks, out, logsumexp = kept
     do = cotangent[0] if cfg.save_residuals else cotangent
+    do = first_derivative_only(do)
     delta = jnp.sum(do.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
     if cfg.save_residuals:
         delta = delta - cotangent[1].logsumexp

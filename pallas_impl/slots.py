@@ -90,7 +90,8 @@ def encode(columns: Any, active: Any, owner: np.ndarray) -> Any:
     xp = _namespace(columns)
     source, kind = sources(active)
     column = xp.where(kind == NEVER, 0, xp.take_along_axis(columns, source, axis=-2))
-    offset = xp.asarray(owner)[source] - owner[:, None]
+    mine = xp.broadcast_to(xp.asarray(owner)[:, None], source.shape)
+    offset = xp.asarray(owner)[source] - mine
     return (column | (kind << COLUMN_BITS) | (offset << (COLUMN_BITS + KIND_BITS))).astype(np.int32)
 
 
@@ -248,8 +249,13 @@ def _close(
 # ---- masks known at run time ---------------------------------------------------------------
 
 
+def _positions(shape: tuple[int, ...]) -> Any:
+    """Positions along the last axis, int32 of a whole shape: no rank is promoted."""
+    return jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
+
+
 def _inverse(permutation: Any) -> Any:
-    return jnp.argsort(permutation, axis=-1)
+    return jnp.argsort(permutation, axis=-1).astype(jnp.int32)
 
 
 def _compose(later: Any, earlier: Any) -> Any:
@@ -258,7 +264,7 @@ def _compose(later: Any, earlier: Any) -> Any:
 
 def _step_before(running: Any) -> Any:
     """Index of the running step before each, [.., steps]; before the first comes the last."""
-    at = jnp.arange(running.shape[-1], dtype=jnp.int32)
+    at = _positions(running.shape)
     latest = jax.lax.cummax(jnp.where(running, at, -1), axis=running.ndim - 1)
     before = jnp.concatenate([jnp.full_like(latest[..., :1], -1), latest[..., :-1]], axis=-1)
     return jnp.maximum(jnp.where(before < 0, latest[..., -1:], before), 0)
@@ -278,12 +284,15 @@ def _order_traced(columns: Any, active: Any) -> Any:
     link = same & active[..., :, None] & old_active[..., None, :]  # [.., steps, new, old]
     new_linked, old_linked = link.any(-1), link.any(-2)
     # What is new goes first to slots that did not work.
-    old_rank = _inverse(jnp.argsort(2 * old_linked + old_active, axis=-1, stable=True))
-    new_list = jnp.argsort(new_linked, axis=-1, stable=True)
-    moved = jnp.where(old_linked, jnp.argmax(link, axis=-2), _compose(new_list, old_rank))
-    at = jnp.arange(running.shape[-1], dtype=jnp.int32)
-    is_first = running & (at == jnp.argmax(running, axis=-1)[..., None])
-    identity = jnp.broadcast_to(jnp.arange(columns.shape[-1]), moved.shape)
+    idle_first = 2 * old_linked.astype(jnp.int32) + old_active.astype(jnp.int32)
+    old_rank = _inverse(jnp.argsort(idle_first, axis=-1, stable=True))
+    new_list = jnp.argsort(new_linked, axis=-1, stable=True).astype(jnp.int32)
+    moved = jnp.where(
+        old_linked, jnp.argmax(link, axis=-2).astype(jnp.int32), _compose(new_list, old_rank)
+    )
+    at = _positions(running.shape)
+    is_first = running & (at == jnp.argmax(running, axis=-1).astype(jnp.int32)[..., None])
+    identity = _positions(moved.shape)
     moving = (running & ~is_first)[..., None]
     order = jax.lax.associative_scan(
         lambda a, b: _compose(b, a), jnp.where(moving, moved, identity), axis=moved.ndim - 2

@@ -32,6 +32,15 @@ def grid_ids(layout: sched.Layout, ids: tuple[Any, ...], group: int = 1) -> tupl
     return head, in_bin, step, member
 
 
+def kv_head_of(head: Any, group: int) -> Any:
+    """The kv head that a query head reads, ``head // group`` (SCHED-3).
+
+    ``lax.div``: heads are not negative, and lowering ``//`` asks for the kind of the TPU, which a
+    host without one cannot answer (``jax.export``).
+    """
+    return head if group == 1 else jax.lax.div(head, jnp.int32(group))
+
+
 class Reader:
     """Decodes the step at ``(head, bin, step, member)`` of the grid.
 
@@ -165,7 +174,7 @@ def by_members(schedule: sched.Schedule, group: int) -> sched.Schedule:
         np.broadcast_to(np.arange(heads, dtype=np.int32)[:, None, None], (heads, n, slots))
     )
     meta = sched.unpack_meta(xp.asarray(schedule.words)[:, :, None])
-    bits = 1 << np.arange(slots, dtype=np.int32)
+    bits = (1 << np.arange(slots, dtype=np.int32))[None, None, :]
     active, full = turns(meta.active & bits) > 0, turns(meta.full & bits) > 0
     columns = turns(sl.column_of(xp.asarray(schedule.entries)))
     entries = back(sl.encode(columns, active, owner[0, :, 0]))

@@ -44,7 +44,7 @@ class AttentionResult:
 
 @defines("FWD-3", "FWD-4", "FWD-15", "REJECT-12")
 def kv_head_of(heads: int, kv_heads: int) -> NDArray[np.int64]:
-    """Which key/value head every query head reads: ``h // (heads / kv_heads)``.
+    """The key/value head that every query head reads: ``h // (heads / kv_heads)``.
 
     Raises:
       ValueError: ``kv_heads`` does not divide ``heads``.
@@ -58,7 +58,7 @@ def kv_head_of(heads: int, kv_heads: int) -> NDArray[np.int64]:
     "FWD-2", "FWD-5", "FWD-6", "FWD-7", "BWD-9", "BWD-10", "REJECT-9", "REJECT-11", "REJECT-13",
 )  # fmt: skip
 def visible_pairs(mask: Bool, segment_ids: SegmentIds | None, shape: tuple[int, int, int]) -> Bool:
-    """Which pairs take part: the mask AND equality of the segment ids.
+    """The visible pairs: the mask AND equality of the segment ids.
 
     Args:
       mask: bool ``[H or 1, q_len, kv_len]``.
@@ -99,7 +99,7 @@ def soft_capped(logits: Float, soft_cap: float | None) -> Float:
 
 @defines("REJECT-10", "REJECT-14", "REJECT-15")
 def check_inputs(q: Float, k: Float, v: Float, sinks: Float | None) -> None:
-    """Raises ValueError, naming the argument, unless the shapes belong to one problem."""
+    """Raises ValueError, naming the argument, unless the shapes fit together."""
     for name, array in (("q", q), ("k", k), ("v", v)):
         if array.ndim != 3:
             raise ValueError(f"{name} must have rank 3 (heads, length, dim), got {array.shape}")
@@ -114,7 +114,7 @@ def check_inputs(q: Float, k: Float, v: Float, sinks: Float | None) -> None:
 
 @defines("FWD-14", "FWD-22", "BWD-21")
 def without_unseen_keys(array: Float, visible: Bool) -> Float:
-    """Keys or values ``[Hkv, kv_len, dim]`` with a zero in place of whatever no query sees."""
+    """Keys or values ``[Hkv, kv_len, dim]``, zero where no query sees them."""
     kv_heads = len(array)
     seen = visible.reshape(kv_heads, -1, visible.shape[2]).any(axis=1)
     return np.where(seen[:, :, None], array, 0.0)

@@ -14,7 +14,7 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 
 Int32 = NDArray[np.int32]
 
-#: Pairs of a mask that are looked at together, if they are more than a row of blocks: memory stays bounded.
+#: Pairs processed at a time (at least one row of blocks), to bound memory.
 STRIP = 2**20
 
 
@@ -24,7 +24,7 @@ def block_grid(q_len: int, kv_len: int, block_q: int, block_kv: int) -> tuple[in
 
     Args:
       q_len, kv_len: tokens.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
 
     Raises:
       ValueError: a block size is below 1 or does not divide its length (REJECT-1, REJECT-2).
@@ -42,7 +42,7 @@ def block_grid(q_len: int, kv_len: int, block_q: int, block_kv: int) -> tuple[in
 
 @defines("REJECT-19")
 def check_parts(block_kv: int, block_kv_compute: int | None) -> None:
-    """Checks the number of keys that are handled at a time inside a block.
+    """Checks the number of keys computed at a time inside a block.
 
     Args:
       block_kv: keys of a block.
@@ -61,7 +61,7 @@ def labels(mask: Mask, block_q: int, block_kv: int) -> Int32:
 
     Args:
       mask: what to cut.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
 
     Returns:
       int32 ``[q blocks, kv blocks]``.
@@ -99,12 +99,12 @@ def block_of(mask: Mask, i: int, j: int, block_q: int, block_kv: int) -> Bool:
 def partial_stack(
     masks: Sequence[Mask], grids: Sequence[Int32], block_q: int, block_kv: int
 ) -> tuple[Bool | None, Int32]:
-    """The stack of different partial blocks, in the order in which they are first met.
+    """The stack of distinct partial blocks, in order of first appearance.
 
     Args:
       masks: the distinct masks, by first appearance over the heads.
       grids: their label grids, each int32 ``[q blocks, kv blocks]``.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
 
     Returns:
       The stack, bool ``[n, block_q, block_kv]`` (None if there is no partial block), and for every

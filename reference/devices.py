@@ -1,4 +1,4 @@
-"""Attention on several devices: what each of them gets, and how their results fit together (SHARD clauses)."""
+"""Attention on several devices: the part of each device, and how the results combine (SHARD clauses)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spec import defines
 
 @defines("SHARD-7")
 def head_slice(heads: int, shards: Shards, shard: Shard) -> slice:
-    """The heads of a device, out of query heads or out of key/value heads.
+    """The heads of a device, among the query heads or the key/value heads.
 
     Args:
       heads: of all devices. If they are fewer than the head shards, every device has all of them.
@@ -38,7 +38,7 @@ def query_share(array: NDArray[Any], shards: Shards, shard: Shard) -> NDArray[An
 
 @defines("SHARD-7", "SHARD-8")
 def joined(parts: Mapping[Shard, Float], shards: Shards) -> Float:
-    """One array ``[heads, q_len, …]`` of the parts of all devices."""
+    """Joins the parts of all devices to one array ``[heads, q_len, …]``."""
     rows = [
         np.concatenate([parts[Shard(head, q)] for head in range(shards.head)])
         for q in range(shards.q)

@@ -35,17 +35,17 @@ def compile_dynamic(
     shards: Shards = Shards(),  # noqa: B008  (frozen)
     downcast_arrays: bool = True,
 ) -> GridMaskInfo:
-    """Compiles mask values that may differ at every call: shapes depend on nothing but sizes.
+    """Compiles mask values that may differ at every call: shapes depend on sizes only.
 
     Args:
       mask: bool ``[heads, q_len, kv_len]``.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
       direction: ``fwd``, ``dq`` or ``dkv``.
       shards: head and q shards.
       downcast_arrays: store the index arrays in the smallest type that holds them.
 
     Returns:
-      Arrays of one row a head, not shrunk. ``partial_mask_blocks`` holds every block, bool
+      Arrays of one row per head, not shrunk. ``partial_mask_blocks`` holds every block, bool
       ``[heads, q blocks, kv blocks, block_q, block_kv]`` (the last two transposed for dkv), so that
       it can be sharded; ``mask_next`` counts blocks inside one shard.
 

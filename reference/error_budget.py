@@ -1,4 +1,4 @@
-"""How far a correct implementation may be from the float64 result, by element (NUM clauses).
+"""Error budgets: how far each element of a correct implementation may be from the float64 result (NUM clauses).
 
 Nothing here is tuned. Every term is a count of roundings times the unit roundoff of the declared
 arithmetic, times a magnitude of the problem at hand. Sources:
@@ -26,10 +26,10 @@ from spec import defines
 #: Unit roundoffs, 2**-precision [H, 2.1].
 U_BFLOAT16, U_FLOAT32, U_FLOAT64 = 2.0**-8, 2.0**-24, 2.0**-53
 
-#: Probability with which one inner product may exceed its [IZ] bound: never seen by any test run.
+#: Probability that one inner product exceeds its [IZ] bound; too small to occur in any test run.
 FAILURE_PROBABILITY = 1e-12
 
-#: Largest exponent of an error: exp(89) is infinite in float32, and exp(300)**2 is not in float64.
+#: Cap for exponents of errors: exp(89) overflows float32, exp(300)**2 does not overflow float64.
 _CLIP = 300.0
 
 
@@ -53,7 +53,7 @@ def mxu_multiply_u(passes: int) -> float:
 @defines("NUM-5")
 @dataclass(frozen=True)
 class ArithmeticProfile:
-    """What arithmetic an implementation declares. Nobody declares a tolerance.
+    """The arithmetic that an implementation declares; tolerances cannot be declared.
 
     Attributes:
       name: for reports.
@@ -201,7 +201,7 @@ def log_weights(result: AttentionResult, sink: Float) -> Float:
 
 
 def weight_change(log_weight: Float, change: Float) -> Float:
-    """How far ``exp(log_weight)`` moves at most if its logarithm moves by ``change``."""
+    """Largest change of ``exp(log_weight)`` if its logarithm changes by ``change``."""
     small = np.exp(log_weight) * np.expm1(np.minimum(change, 1.0))
     large = np.exp(np.minimum(log_weight + change, _CLIP))
     return np.where(change > 1.0, large, small)
@@ -217,7 +217,7 @@ def _log_mean(log_weight: Float, change: Float) -> Float:
 
 
 def shift_of(result: AttentionResult, sink: Float, profile: ArithmeticProfile) -> Float:
-    """The number subtracted before exponentials at the end, ``[H, q_len]``; 0 for an empty row."""
+    """The number that is finally subtracted before exponentials, ``[H, q_len]``; 0 for an empty row."""
     largest = np.maximum(result.max_logits, sink)
     if profile.constant_maximum is not None:
         largest = np.full_like(largest, profile.constant_maximum)
@@ -249,7 +249,7 @@ def forward_budget(
       result: what `attend` returned for them.
       profile: declared arithmetic.
       soft_cap, sinks: as given to `attend`.
-      rescales: kv blocks a row is computed in, plus ring steps.
+      rescales: number of kv blocks in which a row is computed, plus ring steps.
     """
     q, k, v = (np.asarray(array, dtype=np.float64) for array in (q, k, v))
     sink = sink_logits(sinks, result)
@@ -262,7 +262,7 @@ def forward_budget(
     shift = shift_of(result, sink, profile)
     empty = terms == 0
     lse = np.where(empty, 0.0, result.logsumexp)
-    # Numbers below the smallest normal one may vanish, one a term, relative to the denominator.
+    # Numbers below the smallest normal one may vanish, one per term, relative to the denominator.
     flushed = terms * profile.smallest * np.exp(np.minimum(shift - lse, _CLIP))
 
     log_shrunk = _log_mean(log_weight, -change)

@@ -136,7 +136,7 @@ def gradient_budget(
       result, expected: what `attend` and `gradients` returned for them.
       profile: declared arithmetic.
       soft_cap, sinks, d_logsumexp: as given to `gradients`.
-      rescales: kv blocks a row is computed in forward, plus ring steps; also the number of partial
+      rescales: number of kv blocks in which a row is computed forward, plus ring steps; also the number of partial
         gradients that are stored and added up.
     """
     q, k, v, d_out = (np.asarray(array, dtype=np.float64) for array in (q, k, v, d_out))
@@ -188,7 +188,7 @@ def difference_budget(
     gradient_budget: Float,
     displacement: Float,
 ) -> float:
-    """How far a difference of an implementation's losses may be from its own gradient.
+    """Budget for the difference between a central difference of losses and the gradient.
 
     With the loss ``sum(output * d_out)``, at two points that are ``displacement`` apart, and the
     gradient between them, ``loss(plus) - loss(minus)`` is ``sum(gradient * displacement)`` but for

@@ -23,7 +23,7 @@ from spec import defines
 
 @dataclass(frozen=True)
 class FlatMaskInfo:
-    """Compiled mask, one entry an active block, shard after shard (q shard major, then kv shard).
+    """Compiled mask, one entry per active block, shard after shard (q shard major, then kv shard).
 
     A *row* is a block of the output: a q block for fwd and dq, a kv block for dkv. A *column* is the
     other axis. Both count from the start of the shard.
@@ -31,8 +31,8 @@ class FlatMaskInfo:
     Attributes:
       direction: which kernel it is for.
       active_rows, active_cols: ``[entries]``; -1 after the last entry of a shard.
-      block_mask: labels ``[entries]``; 0 for an entry that only lets an empty row be written.
-      mask_next: place in `partial_mask_blocks`, ``[entries]``; None if there is no stack.
+      block_mask: labels ``[entries]``; 0 for an entry that exists only to write an empty row.
+      mask_next: index into `partial_mask_blocks`, ``[entries]``; None without a stack.
       num_active_blocks: int32 ``[q shards * kv shards]``, entries of every shard before its padding.
       partial_mask_blocks: as in `GridMaskInfo`.
       q_sequence, computed_mask: as in `GridMaskInfo`.
@@ -87,7 +87,7 @@ def compile_flat(
 
     Args:
       mask: the mask of every head.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
       direction: ``fwd``, ``dq`` or ``dkv``.
       shards: q and kv shards.
       downcast_arrays: store the index arrays in the smallest type that holds them.

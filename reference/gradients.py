@@ -45,7 +45,7 @@ def soft_cap_slope(raw_logits: Float, soft_cap: float | None) -> Float:
 
 @defines("BWD-7", "BWD-8")
 def sum_over_group(per_query_head: Float, kv_heads: int, summation: Summation = BLAS) -> Float:
-    """Adds up the query heads that read one key/value head: ``[H, n, d]`` to ``[Hkv, n, d]``."""
+    """Sums the query heads that read one key/value head: ``[H, n, d]`` to ``[Hkv, n, d]``."""
     heads, length, dim = per_query_head.shape
     return summation.sum(per_query_head.reshape(kv_heads, heads // kv_heads, length, dim), 1)
 
@@ -60,7 +60,7 @@ def sink_gradient(sink_probabilities: Float, row_dot: Float, summation: Summatio
 def row_dots(
     output: Float, d_out: Float, d_logsumexp: Float | None, summation: Summation = BLAS
 ) -> Float:
-    """``di = sum_d output * d_out``, less what arrives through the logsumexp; ``[H, q_len]``."""
+    """``di = sum_d output * d_out``, minus the gradient of the logsumexp; ``[H, q_len]``."""
     dots = summation.sum(output * d_out, 2)
     return dots if d_logsumexp is None else dots - d_logsumexp
 

@@ -26,13 +26,13 @@ IntArray = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True)
 class GridMaskInfo:
-    """Compiled mask, one entry a grid position.
+    """Compiled mask, one entry per grid position.
 
     Attributes:
       direction: which kernel it is for.
       block_mask: labels 0, 1, 2.
-      data_next: block to have in memory: kv block (fwd, dq) or q block of the shard (dkv).
-      mask_next: place in `partial_mask_blocks`; None if there is no stack.
+      data_next: block to hold in memory: kv block (fwd, dq) or q block of the shard (dkv).
+      mask_next: index into `partial_mask_blocks`; None without a stack.
       partial_mask_blocks: bool ``[n, block_q, block_kv]``, transposed for dkv; None if no block is
         partial or the mask is computed in the kernel.
       q_sequence: int32 ``[q_len]``, position of every query row; None unless computable.
@@ -63,7 +63,7 @@ def next_at_or_after(wanted: Bool) -> Int32:
     """For every position the first wanted one at or after it, wrapping to the first wanted one.
 
     Args:
-      wanted: bool ``[…, positions]`` in grid order; every leading index is a grid of its own.
+      wanted: bool ``[…, positions]`` in grid order; every leading index is a separate grid.
 
     Returns:
       int32 indices of the same shape; all 0 in a grid where nothing is wanted.
@@ -74,7 +74,7 @@ def next_at_or_after(wanted: Bool) -> Int32:
 
 
 def _places(wanted: Bool) -> tuple[Int, Int]:
-    """Own index where wanted, else the number of positions; and the first wanted index, 0 if there is none."""
+    """Own index where wanted, else the number of positions; and the first wanted index, or 0."""
     count = wanted.shape[-1]
     places = np.where(wanted, np.arange(count), count)
     first = places.min(axis=-1, keepdims=True, initial=count)
@@ -85,10 +85,10 @@ def _places(wanted: Bool) -> tuple[Int, Int]:
 def last_at_or_before(wanted: Bool) -> Int32:
     """For every position the last wanted one at or before it, else the first wanted one.
 
-    What padding of a shrunk grid names: a block that is in memory already costs no fetch.
+    Padding of a shrunk grid names this block: a block that is already in memory costs no fetch.
 
     Args:
-      wanted: bool ``[…, positions]`` in grid order; every leading index is a grid of its own.
+      wanted: bool ``[…, positions]`` in grid order; every leading index is a separate grid.
 
     Returns:
       int32 indices of the same shape; all 0 in a grid where nothing is wanted.
@@ -118,7 +118,7 @@ def carry(
     """``values`` of the wanted position that ``rule`` assigns to every position.
 
     Args:
-      values, wanted: ``[…, head, q, kv]``, as is the result; every leading index is a grid of its own.
+      values, wanted: ``[…, head, q, kv]``, as is the result; every leading index is a separate grid.
       direction: whose grid order counts.
       rule: `next_at_or_after` or `last_at_or_before`.
     """
@@ -147,7 +147,7 @@ def downcast(array: Int32) -> IntArray:
 
 
 def distinct(masks: Sequence[Mask]) -> tuple[list[Mask], list[int]]:
-    """The different masks by first appearance, and which of them every head has."""
+    """The distinct masks by first appearance, and the index of every head's mask."""
     unique: list[Mask] = []
     for mask in masks:
         if mask not in unique:
@@ -157,9 +157,9 @@ def distinct(masks: Sequence[Mask]) -> tuple[list[Mask], list[int]]:
 
 @defines("HEADS-1", "HEADS-2")
 def mask_rows(of_head: Sequence[int], head_shards: int) -> list[int]:
-    """Which mask every leading row of the arrays holds.
+    """The mask of every leading row of the arrays.
 
-    One row a head shard if every shard has a single mask, else one row a head.
+    One row per head shard if every shard has a single mask, else one row per head.
     """
     per_shard = len(of_head) // head_shards
     groups = [of_head[s * per_shard : (s + 1) * per_shard] for s in range(head_shards)]
@@ -212,8 +212,8 @@ def compile_grid(
     """Compiles one mask per head into the arrays of the two-dimensional layout.
 
     Args:
-      masks: one a head, all of one shape.
-      block_q, block_kv: tokens a block.
+      masks: one per head, all of one shape.
+      block_q, block_kv: tokens per block.
       direction: ``fwd``, ``dq`` or ``dkv``.
       shards: head and q shards; every shard's slice of the result describes that shard alone.
       shrink: remove empty columns (fwd, dq) or rows (dkv) where the clauses allow it.
@@ -276,12 +276,12 @@ def _arrays(
         return split.swapaxes(1, 2)
 
     def joined(array: Int32) -> Int32:
-        """All shards behind each other, ``[row, q, kv]``."""
+        """All shards one after another, ``[row, q, kv]``."""
         return array.swapaxes(1, 2).reshape(len(rows), -1, array.shape[-1])
 
     label, own = (np.stack([columns[m][n] for m in rows]) for n in (0, 1))
     parts = places.reshape(len(places), shards.q, -1, places.shape[2])[list(rows)]
-    # The stored block of the block that stands at a position; any at padding.
+    # The stored block of the block at a position; arbitrary at padding.
     axis = 2 if direction == "dkv" else 3
     place = np.take_along_axis(parts, np.maximum(own, 0), axis=axis)
     label, own, place = by_shard(label), by_shard(own), by_shard(place)

@@ -70,7 +70,7 @@ class Causal(Expr):
     """Visible iff ``kv <= q + offset``.
 
     Attributes:
-      offset: in tokens; how far the first query sits to the right of the first key. A negative
+      offset: in tokens; position of the first query relative to the first key. A negative
         offset leaves the first ``-offset`` rows empty.
     """
 
@@ -113,7 +113,7 @@ class ChunkedCausal(Expr):
     """Visible iff both positions lie in the same chunk and ``kv <= q``.
 
     Attributes:
-      chunk_size: tokens a chunk, at least 1.
+      chunk_size: tokens per chunk, at least 1.
 
     Raises:
       ValueError: ``chunk_size`` is below 1.
@@ -208,7 +208,7 @@ class Or(_Pair):
 )  # fmt: skip
 @dataclass(frozen=True)
 class Mask:
-    """An expression with a shape: what an implementation is given.
+    """An expression with a shape, as implementations receive it.
 
     Equality and hash follow the fields, so a mask can be a cache key (MASK-14, MASK-15).
 
@@ -218,7 +218,7 @@ class Mask:
       kv_len: key positions (columns).
 
     Raises:
-      ValueError: a length is below 1, or ``expr`` has another shape of its own.
+      ValueError: a length is below 1, or ``expr`` has a different fixed shape.
     """
 
     expr: Expr
@@ -253,7 +253,7 @@ class Mask:
 
     @defines("MASK-18", "MASK-19")
     def at(self, q_ids: Int, kv_ids: Int) -> Bool:
-        """Visibility of pairs of positions, as a kernel asks for it; see `Expr.visible`."""
+        """Visibility of pairs of positions, as a kernel evaluates it; see `Expr.visible`."""
         return self.expr.visible(q_ids, kv_ids)
 
     @defines("MASK-20")
@@ -261,7 +261,7 @@ class Mask:
         """Whether any and whether all pairs of rectangles of positions are visible.
 
         Args:
-          q_lo, q_hi, kv_lo, kv_hi: inclusive bounds that broadcast, one element a rectangle.
+          q_lo, q_hi, kv_lo, kv_hi: inclusive bounds that broadcast, one element per rectangle.
 
         Returns:
           Two arrays of the broadcast shape.

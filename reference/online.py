@@ -32,16 +32,16 @@ Order = Literal["listed", "reversed", "shuffled"]
 
 @dataclass(frozen=True)
 class Program:
-    """A schedule with the masks that its steps are handed.
+    """A schedule and the masks that its steps use.
 
     Attributes:
       schedule: the steps.
       labels: label of the position of every step, int32 ``[steps]``.
-      mask_blocks: stored blocks, bool ``[n, block_q, block_kv]``; None if there are none.
+      mask_blocks: stored blocks, bool ``[n, block_q, block_kv]``; None without any.
       computed_mask: bool ``[q_len, kv_len]`` of a mask evaluated in the kernel, or None.
       true_labels: label of every block of the mask itself, int32 ``[H, q blocks, kv blocks]``; used
         to poison memory, never to decide what runs.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
     """
 
     schedule: Schedule
@@ -69,13 +69,13 @@ def compile_program(
     """Compiles masks into the program of one kernel on one device.
 
     Args:
-      masks: one a query head.
+      masks: one per query head.
       kv_heads: key/value heads.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
       direction: which kernel.
       layout: ``flat`` needs one mask for all heads.
       shrink: whether the grid layout drops empty columns.
-      order: in which order the blocks that add up to one output block are visited.
+      order: order of the blocks that contribute to one output block.
       seed: of the ``shuffled`` order.
 
     Raises:
@@ -131,7 +131,7 @@ def reordered(program: Program, order: Order, seed: int = 0) -> Program:
 
 @dataclass(frozen=True)
 class OnlineResult:
-    """What a kernel leaves in memory: output ``[H, q_len, Dv]``, residuals ``[H, q_len]``."""
+    """The results of a kernel: output ``[H, q_len, Dv]``, residuals ``[H, q_len]``."""
 
     output: Real
     logsumexp: Real
@@ -178,14 +178,14 @@ class BlockReader:
         check_inputs(self.q, self.k, self.v, self.sinks)
 
     def q_rows(self, array: Real, step: int) -> Real:
-        """The q block in memory at a step, of q or of anything of its shape."""
+        """The q block in memory at a step, of q or of an array of its shape."""
         head, block = self.program.schedule.operands["q"][step]
         size = self.program.block_q
         return np.asarray(array[head, block * size : (block + 1) * size])
 
     @defines("FWD-22")
     def kv_rows(self, array: Real, name: str, step: int) -> Real:
-        """The kv block in memory at a step; NaN if the mask says that nobody may read it here."""
+        """The kv block in memory at a step; NaN if the mask says that this step must not read it."""
         schedule = self.program.schedule
         kv_head, block = schedule.operands[name][step]
         size = self.program.block_kv
@@ -219,7 +219,7 @@ class BlockReader:
 
     @defines("FWD-21")
     def visible(self, step: int) -> Bool:
-        """Visible pairs of a step; a full step never looks at the mask block it was handed."""
+        """Visible pairs of a step; a full step never reads its mask block."""
         seen: Bool = np.ones((self.program.block_q, self.program.block_kv), dtype=np.bool_)
         if self.program.labels[step] != FULL:
             seen = self.handed_mask(step) > 0
@@ -243,7 +243,7 @@ class BlockReader:
 
 
 class OnlineForward(BlockReader):
-    """The forward kernel; every stage is a method of its own."""
+    """The forward kernel; every stage is a method."""
 
     def start(self) -> RowState:
         """Scratch memory of a new output block."""
@@ -255,7 +255,7 @@ class OnlineForward(BlockReader):
         return RowState(zeros - zeros.dtype.type(np.inf), shift, zeros, sums)
 
     def rescale(self, state: RowState, shift: Real) -> None:
-        """Changes what is subtracted from the logits to ``shift``."""
+        """Subtracts ``shift`` from the logits from now on, and rescales the sums."""
         if self.math.profile.constant_maximum is not None:
             return
         factor = self.math.power(state.shift - finite_or_zero(shift))
@@ -319,13 +319,13 @@ class OnlineForward(BlockReader):
 
 @defines("REJECT-17")
 def check_mask_value(mask_value: float) -> None:
-    """Raises ValueError unless a number that is stored for hidden logits is finite."""
+    """Raises ValueError unless the number stored for hidden logits is finite."""
     if not np.isfinite(mask_value):
         raise ValueError(f"mask_value must be finite, got {mask_value}")
 
 
 def finite_or_zero(shift: Real) -> Real:
-    """``shift`` with 0 in place of -inf, so that -inf less the result is -inf and not NaN."""
+    """``shift`` with 0 in place of -inf, so that -inf minus the result is -inf and not NaN."""
     return np.asarray(np.where(shift == -np.inf, shift.dtype.type(0), shift))
 
 

@@ -15,14 +15,14 @@ from spec import defines
 
 
 class OnlineBackward(BlockReader):
-    """The dq and dkv kernels; every stage is a method of its own."""
+    """The dq and dkv kernels; every stage is a method."""
 
     d_out: Real
     logsumexp: Real
     row_dot: Real
 
     def load(self, forward: OnlineResult, d_out: ArrayLike, d_logsumexp: ArrayLike | None) -> None:
-        """Takes over what the forward kernel left, and prepares the row sums."""
+        """Loads the results of the forward kernel and prepares the row sums."""
         dtype = self.math.dtype
         self.d_out = np.asarray(d_out, dtype=dtype)
         if self.d_out.shape != forward.output.shape:
@@ -76,7 +76,7 @@ class OnlineBackward(BlockReader):
 
     @defines("BWD-10", "BWD-11", "BWD-22")
     def run_dkv(self) -> tuple[Real, Real, Real]:
-        """Executes a dkv program: dk, dv, and the dq that a fused kernel adds up on the way.
+        """Executes a dkv program: dk, dv, and the dq that a fused kernel accumulates.
 
         dk and dv are summed over the query heads of a group. Every kv block is written, with zeros
         if no query sees it. A fused dq starts from zeros: a q block may have no step at all.

@@ -20,7 +20,7 @@ def visits(index: Int32) -> list[slice]:
 
 @defines("SCHED-5")
 def unused_fetches(index: Int32, runs: Bool, buffer: Int32 | None = None) -> Int32:
-    """Steps at which a block is fetched that no running step uses before it is replaced.
+    """Steps that fetch a block which is replaced before any running step uses it.
 
     Arguments are those of `reference.schedule.fetches`.
     """
@@ -69,7 +69,7 @@ def unwritten(schedule: Schedule, output: str) -> Int32:
 
 @defines("OUT-4")
 def revisited(schedule: Schedule, output: str) -> Int32:
-    """Output blocks that are left and kept again later, ``[n, rank]``."""
+    """Output blocks that are left and visited again later, ``[n, rank]``."""
     index = schedule.outputs[output]
     first = np.array([index[visit.start] for visit in visits(index)], dtype=np.int32)
     blocks, counts = np.unique(first.reshape(-1, index.shape[1]), axis=0, return_counts=True)

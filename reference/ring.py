@@ -30,7 +30,7 @@ from spec import defines
 
 @dataclass(frozen=True)
 class Partial:
-    """Softmax over some of the keys, not yet divided.
+    """Undivided softmax over some of the keys.
 
     Attributes:
       maximum: largest visible capped logit, ``[H, n]``; -inf if none is visible.
@@ -54,20 +54,20 @@ class RingResult:
 
 @defines("RING-2")
 def shard_at_step(device: int, step: int, ring_size: int) -> int:
-    """Which kv shard is on a device at a step if every device sends to its next neighbour."""
+    """The kv shard on a device at a step, if every device sends to its next neighbour."""
     return (device - step) % ring_size
 
 
 @defines("RING-6", "RING-8")
 def empty_partial(heads: int, rows: int, dim: int) -> Partial:
-    """The partial result of no key at all: the identity of `combine`."""
+    """The partial result over no key: the identity of `combine`."""
     none = np.full((heads, rows), -np.inf)
     return Partial(none, np.zeros((heads, rows)), np.zeros((heads, rows, dim)))
 
 
 @defines("RING-4", "RING-5", "RING-6", "RING-15")
 def combine(a: Partial, b: Partial, *, power: Callable[[Float], Float] = np.exp) -> Partial:
-    """Partial result over the keys of both: commutative, associative, the empty one is neutral.
+    """Partial result over the keys of both: commutative and associative, with the empty one as identity.
 
     Args:
       a, b: over disjoint sets of keys, of equal shapes.
@@ -101,7 +101,7 @@ def finish(partial: Partial) -> tuple[Float, Float]:
 
 @defines("RING-10", "RING-11", "RING-16")
 def shard_partial(q: Float, k: Float, v: Float, visible: Bool, soft_cap: float | None) -> Partial:
-    """What one device adds at one step.
+    """The partial result of one device at one step.
 
     Args:
       q: the device's queries, ``[H, n, head_dim]``.
@@ -162,7 +162,7 @@ def ring_attend(
     soft_cap: float | None = None,
     sinks: ArrayLike | None = None,
 ) -> RingResult:
-    """Forward pass of all devices, one combination a step.
+    """Forward pass of all devices, one combination per step.
 
     Args:
       q, k, v, mask, segment_ids, soft_cap, sinks: of the whole problem, as for `attend`.
@@ -186,7 +186,7 @@ def ring_attend(
             seen = step_visible(mask, segment_ids, device, shard, ring_size)
             state = combine(state, shard_partial(mine, keys, values, seen, soft_cap))
         maxima.append(state.maximum)
-        if sink is not None:  # once, not once a step
+        if sink is not None:  # once, not once per step
             state = combine(state, sink_partial(sink, mine.shape[1], v.shape[2]))
         output, logsumexp = finish(state)
         outputs.append(output)
@@ -207,7 +207,7 @@ def ring_gradients(
     soft_cap: float | None = None,
     sinks: ArrayLike | None = None,
 ) -> Gradients:
-    """Backward pass of all devices: dk and dv of a shard add up while it travels.
+    """Backward pass of all devices: dk and dv of a shard accumulate while it travels.
 
     Args:
       q, k, v, mask, segment_ids, soft_cap, sinks, ring_size: as for `ring_attend`.

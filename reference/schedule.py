@@ -25,7 +25,7 @@ class Schedule:
       direction: which kernel.
       head, q_block, kv_block: int32 ``[steps]``, the position that a running step works on.
       runs: bool ``[steps]``, whether the step computes.
-      mask_block: int32 ``[steps]``, place of the mask block handed to the step; -1 for none.
+      mask_block: int32 ``[steps]``, index of the mask block in memory; -1 without one.
       operands: block index in memory at every step, int32 ``[steps, rank]``, by operand name: what
         the pipeline fetches and keeps (``q``, ``k``, ``v``, ``mask``, …).
       outputs: the same for the outputs (``o``, ``dq``, ``dk``, ``dv``).
@@ -109,10 +109,10 @@ def expected_work(grids: Int32) -> set[tuple[int, int, int]]:
 
 @defines("SCHED-3", "SCHED-4", "SCHED-6")
 def grid_schedule(info: GridMaskInfo, kv_heads: int) -> Schedule:
-    """Steps of the two-dimensional layout.
+    """The schedule of the two-dimensional layout.
 
     Args:
-      info: arrays of one shard with one leading row a head (`reference.sharding.slice_grid`).
+      info: arrays of one shard with one leading row per head (`reference.sharding.slice_grid`).
       kv_heads: key/value heads of the shard; query head h reads kv head ``h // (heads/kv_heads)``.
     """
     heads, height, width = info.block_mask.shape
@@ -144,7 +144,7 @@ def grid_schedule(info: GridMaskInfo, kv_heads: int) -> Schedule:
 
 @defines("SCHED-3", "SCHED-4", "SCHED-6")
 def flat_schedule(info: FlatMaskInfo, heads: int, kv_heads: int, output_rows: int) -> Schedule:
-    """Steps of the flat layout: the list once per head.
+    """The schedule of the flat layout: the list once per head.
 
     Args:
       info: arrays of one shard without padding (`reference.sharding.slice_flat`).
@@ -199,7 +199,7 @@ def _assemble(
     names: tuple[str, ...]
     if direction == "dkv":
         names, shape = ("dk", "dv"), (heads, rows)
-        index = np.stack([head, kv_block], axis=1)  # one partial sum a query head
+        index = np.stack([head, kv_block], axis=1)  # one partial sum per query head
     else:
         names, shape = ("o",) if direction == "fwd" else ("dq",), (heads, rows)
         index = np.stack([head, q_block], axis=1)

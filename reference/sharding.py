@@ -43,16 +43,16 @@ def shard_masks(masks: Sequence[Mask], shards: Shards, shard: Shard) -> list[Mas
 
 @defines("SHARD-4", "SHARD-5")
 def slice_grid(info: GridMaskInfo, shards: Shards, shard: Shard, heads: int) -> GridMaskInfo:
-    """The arrays of one device out of the arrays of all (two-dimensional layout).
+    """Slices the arrays of one device out of the arrays of all devices (two-dimensional layout).
 
     Args:
       info: arrays of all shards.
-      shards: how many there are.
-      shard: which one is wanted.
-      heads: query heads of all shards together; the result has one leading row a head.
+      shards: number of shards.
+      shard: the one to slice.
+      heads: query heads of all shards together; the result has one leading row per head.
 
     Raises:
-      ValueError: the leading axis is neither one row a head shard nor one row a head, or the
+      ValueError: the leading axis is neither one row per head shard nor one row per head, or the
         q shards do not divide the second axis.
     """
     per_shard = heads // shards.head
@@ -89,7 +89,7 @@ def slice_grid(info: GridMaskInfo, shards: Shards, shard: Shard, heads: int) -> 
 
 @defines("SHARD-6")
 def slice_flat(info: FlatMaskInfo, shards: Shards, shard: Shard) -> FlatMaskInfo:
-    """The arrays of one device out of the arrays of all (flat layout), padding removed.
+    """Slices the arrays of one device out of the arrays of all devices (flat layout), without padding.
 
     Raises:
       ValueError: the number of shards does not divide the arrays, or counts exceed them.

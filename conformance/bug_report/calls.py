@@ -8,9 +8,7 @@ from typing import Any, Protocol
 from conformance.bug_report import masks
 from conformance.bug_report.arrays import number
 from conformance.bug_report.case import FORWARD, Case
-from conformance.problems.arrays import Inputs
 from conformance.problems.problem import Problem
-from reference.masks import Expr
 
 
 class Calls(Protocol):
@@ -30,6 +28,69 @@ class Calls(Protocol):
 
     def backward(self, case: Case) -> list[str]:
         """Statements that leave ``dq``, ``dk``, ``dv``, and ``dsinks`` if there are sinks."""
+
+
+class LibraryCalls:
+    """What the calls of jax and of tokamax share: see `Calls`."""
+
+    runs = True
+
+    def imports(self, case: Case) -> list[str]:
+        modules = ["splash_attention_kernel as splash", "splash_attention_mask as masks"]
+        if case.call.method == "mask_info":
+            modules = ["splash_attention_mask as masks", "splash_attention_mask_info as mask_info"]
+        return [
+            "import jax",
+            "import jax.numpy as jnp",
+            *(["from jax.experimental.pallas import tpu as pltpu"] * is_uninitialised(case)),
+            *(
+                f"from {case.package} import {module}"
+                for module in [*self.more_modules(case), *modules]
+            ),
+            "",
+            'jax.config.update("jax_platforms", "cpu")',
+        ]
+
+    def more_modules(self, case: Case) -> list[str]:
+        """Modules of the library that a case needs besides masks and kernels."""
+        return []
+
+    def prepared(self, case: Case) -> list[str]:
+        """Statements that give the arrays the form that the library's kernels take."""
+        lines = []
+        if case.problem.dtype != "float32":
+            lines.append(f"q, k, v = (jnp.asarray(x, jnp.{case.problem.dtype}) for x in (q, k, v))")
+        if is_mqa(case):
+            lines.append("k, v = k[0], v[0]")
+        if case.inputs.segment_ids is not None:
+            lines.append("segment_ids = splash.SegmentIds(q_ids, kv_ids)")
+        return lines
+
+    def sizes(self, case: Case, backward: bool) -> dict[str, object]:
+        """The block sizes that both libraries have, and the layout of the arrays."""
+        blocks = case.problem.blocks
+        values: dict[str, object] = {
+            "block_q": blocks.q, "block_kv": blocks.kv, "block_kv_compute": blocks.kv_compute,
+        }  # fmt: skip
+        if backward:
+            values["block_q_dkv"], values["block_kv_dkv"] = blocks.of("dkv")
+            values["block_kv_dkv_compute"] = blocks.kv_dkv_compute
+        if case.problem.option("layouts") == "seq_minor":
+            minor = Raw("splash.QKVLayout.SEQ_MINOR")
+            values |= {"q_layout": minor, "k_layout": minor, "v_layout": minor}
+        return values
+
+
+def wants_residuals(case: Case) -> bool:
+    """Whether the call is one that returns residuals."""
+    keys = case.call.keywords
+    named = keys.get("residuals") or keys.get("with_residuals")
+    return bool(named) or keys.get("d_logsumexp") is not None
+
+
+def is_uninitialised(case: Case) -> bool:
+    """Whether memory starts as NaN."""
+    return bool(case.call.keywords.get("uninitialised"))
 
 
 def keywords(values: dict[str, Any], defaults: dict[str, Any] | None = None) -> str:
@@ -60,11 +121,6 @@ def shape_of(problem: Problem) -> str:
     return f"({problem.q_len}, {problem.kv_len})"
 
 
-def mask_of_heads(problem: Problem) -> list[Expr]:
-    """The expression of every head."""
-    return [*problem.masks] * (problem.heads if len(problem.masks) == 1 else 1)
-
-
 def library_masks(problem: Problem) -> str:
     """The masks of all heads as a list of objects, as code."""
     shape = shape_of(problem)
@@ -90,13 +146,6 @@ def call_arguments(case: Case) -> str:
     return ", ".join(names)
 
 
-def to_type(case: Case) -> list[str]:
-    """Statements that give the arrays their type, where that is not float32."""
-    if case.problem.dtype == "float32":
-        return []
-    return [f"q, k, v = (jnp.asarray(x, jnp.{case.problem.dtype}) for x in (q, k, v))"]
-
-
 def results(case: Case, code: str) -> list[str]:
     """Statements that take the results of a forward call apart."""
     if not case.call.keywords.get("residuals"):
@@ -113,7 +162,7 @@ def gradient_lines(case: Case) -> list[str]:
     """Statements for gradients of a kernel that is called ``kernel``."""
     made, keys = case.inputs, case.call.keywords
     names = ["q", "k", "v"] + ["sinks"] * (made.sinks is not None)
-    residuals = bool(keys.get("with_residuals") or keys.get("d_logsumexp") is not None)
+    residuals = wants_residuals(case)
     lines = ["", "", f"def run({', '.join(names)}):"]
     lines += ["    " + line for line in _differentiable(case, residuals)]
     lines += ["", "", f"results, back = jax.vjp(run, {', '.join(names)})"]
@@ -160,22 +209,9 @@ def inside_program(made: str, values: str) -> list[str]:
 
 def interpreted(case: Case) -> str:
     """The option ``interpret``, as code."""
-    if not case.call.keywords.get("uninitialised"):
+    if not is_uninitialised(case):
         return "True"
     return 'pltpu.InterpretParams(uninitialized_memory="nan", out_of_bounds_reads="raise")'
-
-
-def pallas_imports(case: Case) -> list[str]:
-    """Imports of JAX itself."""
-    lines = ["import jax", "import jax.numpy as jnp"]
-    if case.call.keywords.get("uninitialised"):
-        lines.append("from jax.experimental.pallas import tpu as pltpu")
-    return lines
-
-
-def one_kv_head(case: Case) -> list[str]:
-    """Statements for kernels that take a single key/value head without its axis."""
-    return ["k, v = k[0], v[0]"] if is_mqa(case) else []
 
 
 def is_mqa(case: Case) -> bool:
@@ -198,13 +234,6 @@ def unsupported(case: Case) -> str:
     if case.call.method != "mask_info" and shards.head * shards.q * shards.kv > 1:
         return "it is about one of several devices"
     return ""
-
-
-def segment_class(made: Inputs, module: str) -> list[str]:
-    """A statement that makes the library's segment ids."""
-    if made.segment_ids is None:
-        return []
-    return [f"segment_ids = {module}.SegmentIds(q_ids, kv_ids)"]
 
 
 def forward_names(case: Case) -> Sequence[str]:

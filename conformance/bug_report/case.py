@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.adapters.reference.adapter import compile_mask
-from conformance.checks.budgets import arithmetic_of, rescales
+from conformance.checks.budgets import arithmetic_of, backward_of, budget_of_forward, rescales
 from conformance.checks.registry import CHECKS
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Description, Forward, Gradients
@@ -22,15 +22,12 @@ from conformance.contract.remote.errors import NotTried
 from conformance.findings.expectation import Presence, Refusal
 from conformance.findings.finding import Finding
 from conformance.findings.observation import Unwritten
-from conformance.problems.arrays import Inputs
+from conformance.problems.arrays import d_out, inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import d_out, inputs
 from conformance.search.search import evaluate
 from reference.attention import attend, visible_pairs
-from reference.error_budget import forward_budget
-from reference.error_budget_backward import gradient_budget
 from reference.flat import FlatMaskInfo
-from reference.gradients import gradients
 from reference.masks import Bool
 from spec import clause
 
@@ -177,34 +174,20 @@ def numeric_results(subject: Subject, call: Call) -> list[Wrong]:
     seen = visible_of(problem, made)
     seeing = None if subject.description.offers("empty_rows:zero") else seen.any(axis=2)
     arithmetic, steps = arithmetic_of(subject, problem), rescales(problem)
-    q, k, v = (np.asarray(x, dtype=np.float64) for x in (made.q, made.k, made.v))
-    sinks = None if made.sinks is None else made.sinks.astype(np.float64)
     result = attend(made.q, made.k, made.v, seen, soft_cap=problem.soft_cap, sinks=made.sinks)
     found: list[Wrong | None] = []
     if isinstance(call.answer, Forward):
-        budget = forward_budget(
-            q, k, v, result, arithmetic.forward,
-            soft_cap=problem.soft_cap, sinks=sinks, rescales=steps,
-        )  # fmt: skip
+        budget = budget_of_forward(problem, made, result, arithmetic.forward, steps)
         for name in FORWARD:
             actual = getattr(call.answer, name)
             found.append(_wrong(name, getattr(result, name), getattr(budget, name), actual, seeing))
     elif isinstance(call.answer, Gradients):
-        d_out = np.asarray(call.arguments[1], dtype=np.float64)
-        d_lse = call.keywords.get("d_logsumexp")
-        d_lse = None if d_lse is None else d_lse.astype(np.float64)
-        exact = gradients(
-            q, k, v, seen, d_out,
-            soft_cap=problem.soft_cap, sinks=sinks, d_logsumexp=d_lse, result=result,
-        )  # fmt: skip
-        bound = gradient_budget(
-            q, k, v, d_out, result, exact, arithmetic.backward,
-            soft_cap=problem.soft_cap, sinks=sinks, rescales=steps, d_logsumexp=d_lse,
-        )  # fmt: skip
+        cotangents = np.asarray(call.arguments[1]), call.keywords.get("d_logsumexp")
+        exact = backward_of(problem, made, result, cotangents, arithmetic.backward, steps)
         for name in BACKWARD:
             rows = seeing if name == "dq" else None
-            actual = getattr(call.answer, name)
-            found.append(_wrong(name, getattr(exact, name), getattr(bound, name), actual, rows))
+            right, bound = getattr(exact.gradients, name), getattr(exact.budget, name)
+            found.append(_wrong(name, right, bound, getattr(call.answer, name), rows))
     return [item for item in found if item is not None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.bug_report import masks
 from conformance.bug_report.calls import (
+    LibraryCalls,
     Raw,
     call_arguments,
     gradient_lines,
@@ -11,12 +12,9 @@ from conformance.bug_report.calls import (
     interpreted,
     is_mqa,
     keywords,
-    one_kv_head,
-    pallas_imports,
     results,
-    segment_class,
     shape_of,
-    to_type,
+    wants_residuals,
 )
 from conformance.bug_report.case import Case
 from reference.masks import Full
@@ -45,33 +43,18 @@ def kernel({names}):
 """
 
 
-class TokamaxCalls:
+class TokamaxCalls(LibraryCalls):
     """See `conformance.bug_report.calls.Calls`."""
 
-    runs = True
-
     def imports(self, case: Case) -> list[str]:
-        modules = ["splash_attention_kernel as splash", "splash_attention_mask as masks"]
-        if case.call.method == "mask_info":
-            modules = ["splash_attention_mask as masks", "splash_attention_mask_info as mask_info"]
-        if case.problem.ring > 1:
-            modules.insert(0, "ring_attention_kernel as ring")
-        before = []
-        if case.problem.ring > 1:
-            flag = f"--xla_force_host_platform_device_count={case.problem.ring}"
-            before = [
-                "import os",
-                "",
-                f'os.environ["XLA_FLAGS"] = "{flag}"  # before JAX starts',
-                "",
-            ]
-        return [
-            *before,
-            *pallas_imports(case),
-            *(f"from {case.package} import {module}" for module in modules),
-            "",
-            'jax.config.update("jax_platforms", "cpu")',
-        ]
+        if case.problem.ring == 1:
+            return super().imports(case)
+        flag = f"--xla_force_host_platform_device_count={case.problem.ring}"
+        before = ["import os", "", f'os.environ["XLA_FLAGS"] = "{flag}"  # before JAX starts', ""]
+        return before + super().imports(case)
+
+    def more_modules(self, case: Case) -> list[str]:
+        return ["ring_attention_kernel as ring"] if case.problem.ring > 1 else []
 
     def mask(self, case: Case) -> str:
         """The mask, one for all heads, as code."""
@@ -102,16 +85,8 @@ class TokamaxCalls:
         return [f"info, mask_function = {name}({self.mask(case)}, {sizes}, {options})"]
 
     def _config(self, case: Case, backward: bool) -> str:
-        problem, blocks = case.problem, case.problem.blocks
-        values: dict[str, object] = {
-            "block_q": blocks.q,
-            "block_kv": blocks.kv,
-            "block_kv_compute": blocks.kv_compute,
-        }
+        problem, values = case.problem, self.sizes(case, backward)
         if backward:
-            q, kv = blocks.of("dkv")
-            values |= {"block_q_dkv": q, "block_kv_dkv": kv}
-            values["block_kv_dkv_compute"] = blocks.kv_dkv_compute
             values["dq_reduction_steps"] = problem.option("dq_reduction_steps")
         values |= {
             "attn_logits_soft_cap": problem.soft_cap,
@@ -125,9 +100,6 @@ class TokamaxCalls:
             "q_prescaled_log2e": problem.option("scaled_q") == "by_caller",
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
         }
-        if problem.option("layouts") == "seq_minor":
-            minor = Raw("splash.QKVLayout.SEQ_MINOR")
-            values |= {"q_layout": minor, "k_layout": minor, "v_layout": minor}
         values["interpret"] = Raw(interpreted(case))
         defaults = {
             "block_kv_compute": None, "block_kv_dkv_compute": None, "dq_reduction_steps": None,
@@ -138,13 +110,12 @@ class TokamaxCalls:
         }  # fmt: skip
         return f"splash.SplashConfig({keywords(values, defaults)})"
 
-    def _kernel(self, case: Case, backward: bool, residuals: bool) -> list[str]:
+    def _kernel(self, case: Case, backward: bool) -> list[str]:
         problem = case.problem
-        before = [*to_type(case), *one_kv_head(case), *segment_class(case.inputs, "splash")]
-        before.append(f"config = {self._config(case, backward)}")
+        before = [*self.prepared(case), f"config = {self._config(case, backward)}"]
         values: dict[str, object] = {
             "config": Raw("config"),
-            "save_residuals": residuals,
+            "save_residuals": wants_residuals(case),
             "downcast_smem_data": problem.downcast,
             "mask_value": problem.option("mask_value", DEFAULT),
         }
@@ -181,14 +152,10 @@ class TokamaxCalls:
         return f"kernel({call_arguments(case)}{more})"
 
     def forward(self, case: Case) -> list[str]:
-        residuals = bool(case.call.keywords.get("residuals"))
-        made = self._kernel(case, backward=False, residuals=residuals)
+        made = self._kernel(case, backward=False)
         if case.problem.ring > 1:  # returns the output alone, whatever was asked for
             return [*made, f"output = {self._call(case)}"]
         return [*made, *results(case, self._call(case))]
 
     def backward(self, case: Case) -> list[str]:
-        keys = case.call.keywords
-        residuals = bool(keys.get("with_residuals") or keys.get("d_logsumexp") is not None)
-        made = self._kernel(case, backward=True, residuals=residuals)
-        return [*made, *gradient_lines(case)]
+        return [*self._kernel(case, backward=True), *gradient_lines(case)]

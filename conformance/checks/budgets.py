@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Arithmetic, Forward
+from conformance.problems.arrays import Cotangent, d_logsumexp, d_out, inputs, visible
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import Cotangent, d_logsumexp, d_out, inputs, visible
 from reference.attention import AttentionResult, Float, attend
 from reference.error_budget import ArithmeticProfile, ForwardBudget, forward_budget
 from reference.error_budget_backward import GradientBudget, gradient_budget
@@ -82,25 +83,45 @@ def dense_result(problem: Problem) -> AttentionResult:
     )
 
 
-@lru_cache(maxsize=96)
-def _exact_forward(problem: Problem, profile: ArithmeticProfile, steps: int) -> Exact:
-    made, result = inputs(problem), dense_result(problem)
-    budget = forward_budget(
+def budget_of_forward(
+    problem: Problem,
+    made: Inputs,
+    result: AttentionResult,
+    profile: ArithmeticProfile,
+    steps: int,
+) -> ForwardBudget:
+    """Budgets of a forward call with some arrays, in the arithmetic of a profile.
+
+    Args:
+      problem: whose soft cap.
+      made: the arrays.
+      result: their exact result.
+      profile: of the implementation.
+      steps: see `rescales`.
+    """
+    return forward_budget(
         wide(made.q), wide(made.k), wide(made.v), result, profile,
         soft_cap=problem.soft_cap, sinks=wide_or_none(made.sinks), rescales=steps,
     )  # fmt: skip
-    return Exact(result.output, result.logsumexp, result.max_logits, budget)
 
 
-@lru_cache(maxsize=96)
-def _exact_backward(
-    problem: Problem, profile: ArithmeticProfile, steps: int, kind: Cotangent, with_lse: bool
+def backward_of(
+    problem: Problem,
+    made: Inputs,
+    result: AttentionResult,
+    cotangents: tuple[NDArray[Any], NDArray[Any] | None],
+    profile: ArithmeticProfile,
+    steps: int,
 ) -> ExactBackward:
-    made, result, cotangent = inputs(problem), dense_result(problem), wide(d_out(problem, kind))
-    arrays = wide(made.q), wide(made.k), wide(made.v)
-    sinks, d_lse = wide_or_none(made.sinks), wide(d_logsumexp(problem)) if with_lse else None
+    """Exact gradients of a call with some arrays, and their budgets; arguments as in `budget_of_forward`.
+
+    Args:
+      cotangents: gradients with respect to output and logsumexp; the latter None if the loss does not depend on it.
+    """
+    arrays, sinks = (wide(made.q), wide(made.k), wide(made.v)), wide_or_none(made.sinks)
+    cotangent, d_lse = wide(cotangents[0]), wide_or_none(cotangents[1])
     exact = gradients(
-        *arrays, visible(problem), cotangent,
+        *arrays, result.visible, cotangent,
         soft_cap=problem.soft_cap, sinks=sinks, d_logsumexp=d_lse, result=result,
     )  # fmt: skip
     budget = gradient_budget(
@@ -108,6 +129,21 @@ def _exact_backward(
         soft_cap=problem.soft_cap, sinks=sinks, rescales=steps, d_logsumexp=d_lse,
     )  # fmt: skip
     return ExactBackward(exact, budget)
+
+
+@lru_cache(maxsize=96)
+def _exact_forward(problem: Problem, profile: ArithmeticProfile, steps: int) -> Exact:
+    result = dense_result(problem)
+    budget = budget_of_forward(problem, inputs(problem), result, profile, steps)
+    return Exact(result.output, result.logsumexp, result.max_logits, budget)
+
+
+@lru_cache(maxsize=96)
+def _exact_backward(
+    problem: Problem, profile: ArithmeticProfile, steps: int, kind: Cotangent, with_lse: bool
+) -> ExactBackward:
+    cotangents = d_out(problem, kind), d_logsumexp(problem) if with_lse else None
+    return backward_of(problem, inputs(problem), dense_result(problem), cotangents, profile, steps)
 
 
 def wide(array: NDArray[Any]) -> Float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.checks.budgets import arithmetic_of, exact_backward, rescales
+from conformance.checks.budgets import arithmetic_of, budget_of_forward, exact_backward, rescales
 from conformance.checks.check_forward_invariance import (
     batch_of,
     hidden_keys_changed,
@@ -28,18 +28,10 @@ from conformance.drawing.signatures import MANY
 from conformance.findings.expectation import Within
 from conformance.findings.place import Place
 from conformance.findings.values import number
+from conformance.problems.arrays import Cotangent, d_out, inputs, rounded, seeing_rows, visible
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import (
-    Cotangent,
-    bell,
-    d_out,
-    inputs,
-    rounded,
-    seeing_rows,
-    visible,
-)
+from conformance.problems.regimes import bell
 from reference.attention import attend
-from reference.error_budget import forward_budget
 from reference.error_budget_backward import difference_budget
 from reference.masks import Bool
 
@@ -54,7 +46,7 @@ def with_trait(*traits: str, **more: Any) -> NumericDomain:
     return NumericDomain(needs=frozenset(traits), group=GROUP, **more)
 
 
-@judges("BWD-1", PLAIN_OR_MANY, heavy=True)
+@judges("BWD-1", PLAIN_OR_MANY)
 def check_dv(subject: Subject, problem: Problem) -> None:
     """dv of plain attention."""
     gradients_match(subject, problem, ("dv",))
@@ -65,9 +57,7 @@ def has_row_with_one_key(problem: Problem) -> bool:
     return bool((visible(problem).sum(axis=2) == 1).any())
 
 
-@judges(
-    "BWD-2", NumericDomain(signatures=ALONE, where=has_row_with_one_key, group=GROUP), heavy=True
-)
+@judges("BWD-2", NumericDomain(signatures=ALONE, where=has_row_with_one_key, group=GROUP))
 def check_logit_gradients(subject: Subject, problem: Problem) -> None:
     """dq where a row sees one key: 0, since ``dp`` and ``di`` are equal; and what it adds to dk."""
     single = visible(problem).sum(axis=2) == 1
@@ -75,43 +65,43 @@ def check_logit_gradients(subject: Subject, problem: Problem) -> None:
     gradients_match(subject, problem, ("dk",))
 
 
-@judges("BWD-3", PLAIN_OR_MANY, heavy=True)
+@judges("BWD-3", PLAIN_OR_MANY)
 def check_dq(subject: Subject, problem: Problem) -> None:
     """dq of plain attention."""
     gradients_match(subject, problem, ("dq",))
 
 
-@judges("BWD-4", PLAIN_OR_MANY, heavy=True)
+@judges("BWD-4", PLAIN_OR_MANY)
 def check_dk(subject: Subject, problem: Problem) -> None:
     """dk of plain attention."""
     gradients_match(subject, problem, ("dk",))
 
 
-@judges("BWD-5", with_trait("sinks"), heavy=True)
+@judges("BWD-5", with_trait("sinks"))
 def check_dsinks(subject: Subject, problem: Problem) -> None:
     """Gradients of the sinks."""
     gradients_match(subject, problem, ("dsinks",))
 
 
-@judges("BWD-6", with_trait("soft_cap"), heavy=True)
+@judges("BWD-6", with_trait("soft_cap"))
 def check_soft_cap_gradients(subject: Subject, problem: Problem) -> None:
     """dq and dk through the cap, dv beside it."""
     gradients_match(subject, problem)
 
 
-@judges("BWD-7", with_trait("gqa"), heavy=True)
+@judges("BWD-7", with_trait("gqa"))
 def check_grouped_gradients(subject: Subject, problem: Problem) -> None:
     """dk and dv are summed over the heads of a group."""
     gradients_match(subject, problem)
 
 
-@judges("BWD-8", with_trait("mqa", allows=frozenset({"options"})), heavy=True)
+@judges("BWD-8", with_trait("mqa", allows={"options"}))
 def check_gradients_of_one_kv_head(subject: Subject, problem: Problem) -> None:
     """dk and dv are summed over all heads."""
     gradients_match(subject, problem)
 
 
-@judges("BWD-9", with_trait("segment_ids", signatures=("segments",)), heavy=True)
+@judges("BWD-9", with_trait("segment_ids", signatures=("segments",)))
 def check_segment_gradients(subject: Subject, problem: Problem) -> None:
     """All gradients with segment ids."""
     gradients_match(subject, problem)
@@ -132,10 +122,9 @@ def has_unseen_key(problem: Problem) -> bool:
 @judges(
     "BWD-10",
     NumericDomain(
-        allows=frozenset({"empty_rows", "segment_ids", "options"}), signatures=(*ALONE, "segments"),
+        allows={"empty_rows", "segment_ids", "options"}, signatures=(*ALONE, "segments"),
         where=has_unseen_key, group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_unseen_keys_have_no_gradient(subject: Subject, problem: Problem) -> None:
     """dk and dv are exactly 0 where nobody looks."""
@@ -149,10 +138,9 @@ def check_unseen_keys_have_no_gradient(subject: Subject, problem: Problem) -> No
 @judges(
     "BWD-11",
     NumericDomain(
-        allows=frozenset({"options"}), signatures=ALONE, regimes=("signed", "flat", "cancelling"),
+        allows={"options"}, signatures=ALONE, regimes=("signed", "flat", "cancelling"),
         group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_fused_and_split(subject: Subject, problem: Problem) -> None:
     """dq, dk and dv with every value of every option, the choice of kernel among them."""
@@ -173,11 +161,7 @@ def other_blocks(problem: Problem) -> list[BlockSizes]:
     ]  # fmt: skip
 
 
-@judges(
-    "BWD-12",
-    NumericDomain(signatures=("long",), regimes=("rising",), group=GROUP),
-    heavy=True,
-)
+@judges("BWD-12", NumericDomain(signatures=("long",), regimes=("rising",), group=GROUP))
 def check_block_sizes_of_directions(subject: Subject, problem: Problem) -> None:
     """Different block sizes forward, in dkv and in dq."""
     for sizes in other_blocks(problem):
@@ -188,42 +172,27 @@ def check_block_sizes_of_directions(subject: Subject, problem: Problem) -> None:
 @judges(
     "BWD-13",
     NumericDomain(
-        frozenset({"empty_rows"}), frozenset({"sinks", "segment_ids", "blocks"}), group=GROUP,
-    ),
-    heavy=True,
+        {"empty_rows"}, {"sinks", "segment_ids", "blocks"}, group=GROUP,
+    )
 )  # fmt: skip
 def check_empty_rows_contribute_nothing(subject: Subject, problem: Problem) -> None:
     """A loud loss on rows that see nothing."""
     gradients_match(subject, problem, kind="loud")
 
 
-@judges(
-    "BWD-14",
-    NumericDomain(
-        frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks", "options"}), group=GROUP
-    ),
-    heavy=True,
-)
+@judges("BWD-14", NumericDomain({"empty_rows"}, {"segment_ids", "blocks", "options"}, group=GROUP))
 def check_loss_on_other_rows(subject: Subject, problem: Problem) -> None:
     """A loss on the rows that see something; dq of the other rows is not looked at."""
     gradients_match(subject, problem, kind="quiet", rows=seeing_rows(problem))
 
 
-@judges(
-    "BWD-15",
-    NumericDomain(allows=frozenset({"sinks"}), signatures=("plain", "sinks"), group=GROUP),
-    heavy=True,
-)
+@judges("BWD-15", NumericDomain(allows={"sinks"}, signatures=("plain", "sinks"), group=GROUP))
 def check_gradients_beside_residuals(subject: Subject, problem: Problem) -> None:
     """The call that returns residuals, differentiated."""
     gradients_match(subject, problem, with_residuals=True, given={"residuals": True})
 
 
-@judges(
-    "BWD-16",
-    NumericDomain(allows=frozenset({"sinks"}), signatures=("plain", "sinks"), group=GROUP),
-    heavy=True,
-)
+@judges("BWD-16", NumericDomain(allows={"sinks"}, signatures=("plain", "sinks"), group=GROUP))
 def check_loss_on_logsumexp(subject: Subject, problem: Problem) -> None:
     """A loss on output and logsumexp: refused, or right."""
     try:
@@ -243,7 +212,6 @@ STEP = 2.0**-6
     NumericDomain(
         signatures=("plain",), regimes=("signed", "flat", "rising", "positive"), group=GROUP
     ),
-    heavy=True,
 )
 def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
     """Differences of the implementation's own losses along a direction in q, in k and in v."""
@@ -261,12 +229,9 @@ def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
         outputs = [np.asarray(answer.output, dtype=np.float64) for answer in answers]
         results = [attend(p.q, p.k, p.v, visible(problem)) for p in points]
         budgets = [
-            forward_budget(
-                p.q.astype(np.float64), p.k.astype(np.float64), p.v.astype(np.float64), r, profile,
-                rescales=rescales(problem),
-            ).output
+            budget_of_forward(problem, p, r, profile, rescales(problem)).output
             for p, r in zip(points, results, strict=True)
-        ]  # fmt: skip
+        ]
         shift = getattr(points[0], name).astype(np.float64) - getattr(points[1], name)
         budget = difference_budget(
             (results[0].output, results[1].output),
@@ -286,7 +251,6 @@ def check_slope_of_own_output(subject: Subject, problem: Problem) -> None:
 @judges(
     "BWD-18",
     NumericDomain(signatures=("plain",), regimes=("signed", "flat", "tilted"), group=GROUP),
-    heavy=True,
 )
 def check_linear_in_d_out(subject: Subject, problem: Problem) -> None:
     """d_out = 0 gives 0; that of 2 x - y is twice that of x less that of y."""
@@ -304,23 +268,19 @@ def check_linear_in_d_out(subject: Subject, problem: Problem) -> None:
         compare(name, all_, 2 * x - y, allowed, problem, given={"d_out": "2 x - y"})
 
 
-@judges("BWD-19", with_trait("head_dim_v"), heavy=True)
+@judges("BWD-19", with_trait("head_dim_v"))
 def check_gradients_of_wide_values(subject: Subject, problem: Problem) -> None:
     """v wider or narrower than q and k."""
     gradients_match(subject, problem)
 
 
-@judges(
-    "BWD-20",
-    NumericDomain(frozenset({"per_head_masks"}), frozenset({"gqa"}), group=GROUP),
-    heavy=True,
-)
+@judges("BWD-20", NumericDomain({"per_head_masks"}, {"gqa"}, group=GROUP))
 def check_gradients_with_masks_of_heads(subject: Subject, problem: Problem) -> None:
     """Heads with different masks."""
     gradients_match(subject, problem)
 
 
-@judges("BWD-21", NumericDomain(signatures=("plain",), group=GROUP), heavy=True)
+@judges("BWD-21", NumericDomain(signatures=("plain",), group=GROUP))
 def check_hidden_keys_do_not_change_dq(subject: Subject, problem: Problem) -> None:
     """Other keys and values where they are hidden: not a bit of dq changes."""
     changed, rows = hidden_keys_changed(problem)
@@ -331,13 +291,7 @@ def check_hidden_keys_do_not_change_dq(subject: Subject, problem: Problem) -> No
     same_bits("dq", np.asarray(found.dq), np.asarray(before.dq), problem, rows=rows, given=given)
 
 
-@judges(
-    "BWD-22",
-    NumericDomain(
-        frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks", "options"}), group=GROUP
-    ),
-    heavy=True,
-)
+@judges("BWD-22", NumericDomain({"empty_rows"}, {"segment_ids", "blocks", "options"}, group=GROUP))
 def check_dq_of_empty_rows(subject: Subject, problem: Problem) -> None:
     """dq is exactly 0 where a row sees nothing, whole q blocks included."""
     array, rows = np.asarray(subject.backward(problem, "loud").dq), ~seeing_rows(problem)
@@ -345,14 +299,14 @@ def check_dq_of_empty_rows(subject: Subject, problem: Problem) -> None:
     same_bits("dq", array, np.zeros_like(array), problem, rows=rows, given=given)
 
 
-@judges("BWD-23", NumericDomain(signatures=ALONE, where=is_stored, group=GROUP), heavy=True)
+@judges("BWD-23", NumericDomain(signatures=ALONE, where=is_stored, group=GROUP))
 def check_skipping_does_not_change_gradients(subject: Subject, problem: Problem) -> None:
     """Shrunk and not, in every layout."""
     for given, other in skip_variants(subject, problem):
         gradients_match(subject, other, given=given)
 
 
-@judges("BWD-24", with_trait("sinks"), heavy=True)
+@judges("BWD-24", with_trait("sinks"))
 def check_sink_in_probabilities(subject: Subject, problem: Problem) -> None:
     """dq, dk and dv with sinks."""
     gradients_match(subject, problem, ("dq", "dk", "dv"))
@@ -361,10 +315,9 @@ def check_sink_in_probabilities(subject: Subject, problem: Problem) -> None:
 @judges(
     "BWD-25",
     NumericDomain(
-        allows=frozenset({"bfloat16", "head_dim_v", "sinks", "gqa", "soft_cap", "options"}),
+        allows={"bfloat16", "head_dim_v", "sinks", "gqa", "soft_cap", "options"},
         signatures=("plain", "bfloat16", "wide_v", "sinks", "gqa-v-cap-sinks-bfloat16"), group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
     """Shape and type of the input; sinks are float32 whatever the other arrays are."""
@@ -383,10 +336,9 @@ def check_type_of_gradients(subject: Subject, problem: Problem) -> None:
 @judges(
     "BWD-26",
     NumericDomain(
-        allows=frozenset({"segment_ids"}), signatures=("plain", "segments"), regimes=("signed",),
+        allows={"segment_ids"}, signatures=("plain", "segments"), regimes=("signed",),
         group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_gradients_of_a_batch(subject: Subject, problem: Problem) -> None:
     """Two elements with other arrays, and other segments, in one batch."""

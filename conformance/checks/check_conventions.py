@@ -8,15 +8,15 @@ from conformance.checks.compiled_arrays import active_blocks, expected_labels, s
 from conformance.checks.registry import expect, expect_array, expect_presence, judges
 from conformance.contract.fence import Crash, Subject
 from conformance.contract.remote.errors import Refused
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ANY, ONE_MASK, ONE_SHARD, MaskDomain
 from conformance.findings.place import Place
 from conformance.problems.neighbours import neighbours
 from conformance.problems.problem import Problem
 
-ONE_MASK = Domain(several_masks="never")
+SINGLE = MaskDomain(allows=ONE_MASK)
 
 
-@judges("CONV-1", ONE_MASK)
+@judges("CONV-1", SINGLE)
 def check_mask_shape(subject: Subject, problem: Problem) -> None:
     """The shape is (q_len, kv_len) and indexing follows it."""
     mask = subject.prepare(problem).mask(0)
@@ -24,21 +24,21 @@ def check_mask_shape(subject: Subject, problem: Problem) -> None:
     expect(Place("mask", "shape"), (problem.q_len, problem.kv_len), shape)
 
 
-@judges("CONV-2", Domain(kv_shards="any"))
+@judges("CONV-2", MaskDomain(allows=ANY | {"shards:kv"}))
 def check_every_mask_compiles(subject: Subject, problem: Problem) -> None:
     """Every direction compiles without an error."""
     for direction in subject.description.directions:
         subject.mask_info(problem, direction)
 
 
-@judges("CONV-2", Domain(dynamic="always"), heavy=True)
+@judges("CONV-2", MaskDomain({"dynamic"}))
 def check_every_dynamic_mask_compiles(subject: Subject, problem: Problem) -> None:
     """Every direction of a run-time mask compiles without an error."""
     for direction in subject.description.directions:
         subject.mask_info(problem, direction)
 
 
-@judges("CONV-3", Domain(several_masks="never", q_shards="never", head_shards="never"))
+@judges("CONV-3", MaskDomain(allows=ONE_MASK & ONE_SHARD))
 def check_compiling_does_not_depend_on_history(subject: Subject, problem: Problem) -> None:
     """Compiling neighbours in between changes nothing, and they get their own arrays."""
     fields = ("block_mask", "data_next", "mask_next", "partial_mask_blocks")

@@ -18,27 +18,25 @@ from conformance.checks.compiled_arrays import (
 )
 from conformance.checks.registry import expect_presence, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.drawing.numeric_domain import MODERATE, NumericDomain
+from conformance.problems.arrays import inputs
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs
 from reference.blocks import PARTIAL
 from reference.mask_info import GridMaskInfo
 
-DYNAMIC = Domain(dynamic="always")
+DYNAMIC = MaskDomain({"dynamic"})
 #: Calls with a run-time mask.
-RESULTS = NumericDomain(
-    frozenset({"dynamic"}), frozenset({"per_head_masks", "options"}), regimes=MODERATE
-)
+RESULTS = NumericDomain({"dynamic"}, {"per_head_masks", "options"}, regimes=MODERATE)
 
 
-@judges("DYNAMIC-1", DYNAMIC, heavy=True)
+@judges("DYNAMIC-1", DYNAMIC)
 def check_dynamic_labels(subject: Subject, problem: Problem) -> None:
     """The labels of a run-time mask."""
     compare_labels(subject, problem)
 
 
-@judges("DYNAMIC-2", DYNAMIC, heavy=True)
+@judges("DYNAMIC-2", DYNAMIC)
 def check_dynamic_stored_blocks(subject: Subject, problem: Problem) -> None:
     """Every partial block finds its values."""
     for direction, shard in parts_of(subject, problem):
@@ -49,7 +47,7 @@ def check_dynamic_stored_blocks(subject: Subject, problem: Problem) -> None:
         compare_stored(subject, problem, direction, shard)
 
 
-@judges("DYNAMIC-3", DYNAMIC, heavy=True)
+@judges("DYNAMIC-3", DYNAMIC)
 def check_dynamic_indices(subject: Subject, problem: Problem) -> None:
     """Every index of a run-time mask names a block of the shard."""
     for direction, shard in parts_of(subject, problem):
@@ -64,19 +62,19 @@ def check_dynamic_indices(subject: Subject, problem: Problem) -> None:
         mask_next_in_range(subject, problem, direction, shard)
 
 
-@judges("DYNAMIC-5", RESULTS, heavy=True)
+@judges("DYNAMIC-5", RESULTS)
 def check_output_of_dynamic_masks(subject: Subject, problem: Problem) -> None:
     """The output with a mask that is known at run time only."""
     forward_matches(subject, problem)
 
 
-@judges("DYNAMIC-6", replace(RESULTS, group="numerics-backward"), heavy=True)
+@judges("DYNAMIC-6", replace(RESULTS, group="numerics-backward"))
 def check_gradients_of_dynamic_masks(subject: Subject, problem: Problem) -> None:
     """All gradients with a mask that is known at run time only."""
     gradients_match(subject, problem)
 
 
-@judges("DYNAMIC-7", RESULTS, heavy=True)
+@judges("DYNAMIC-7", RESULTS)
 def check_mask_in_a_compiled_program(subject: Subject, problem: Problem) -> None:
     """The output where the mask is an argument of the compiled program."""
     found = subject.call(

@@ -10,7 +10,7 @@ from conformance.checks.check_mask_info import compare_stored, in_range
 from conformance.checks.compiled_arrays import expected_labels, local_info, parts_of, place_of
 from conformance.checks.registry import Violation, expect, expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import FLAT, ONE_HEAD_SHARD, ONE_MASK, MaskDomain
 from conformance.findings.expectation import Written
 from conformance.findings.observation import Unwritten
 from conformance.findings.place import Place
@@ -18,7 +18,7 @@ from conformance.problems.problem import Problem
 from reference.blocks import Int32
 from reference.flat import FlatMaskInfo
 
-FLAT = Domain(layout="flat", several_masks="never", head_shards="never", kv_shards="any")
+LISTS = MaskDomain(allows=(ONE_MASK & ONE_HEAD_SHARD & FLAT) | {"shards:kv"})
 
 
 def lists(subject: Subject, problem: Problem) -> Iterator[tuple[FlatMaskInfo, Int32, Place]]:
@@ -31,7 +31,7 @@ def lists(subject: Subject, problem: Problem) -> Iterator[tuple[FlatMaskInfo, In
             yield info, grid.T if direction == "dkv" else grid, where
 
 
-@judges("FLAT-1", FLAT)
+@judges("FLAT-1", LISTS)
 def check_list_of_blocks(subject: Subject, problem: Problem) -> None:
     """The active entries are the non-empty blocks, row by row."""
     for info, grid, where in lists(subject, problem):
@@ -40,7 +40,7 @@ def check_list_of_blocks(subject: Subject, problem: Problem) -> None:
         expect_array(where.named("(row, column) of the entries"), np.argwhere(grid), got)
 
 
-@judges("FLAT-2", FLAT)
+@judges("FLAT-2", LISTS)
 def check_labels_of_list(subject: Subject, problem: Problem) -> None:
     """Every entry has the label of its block."""
     for info, grid, where in lists(subject, problem):
@@ -51,14 +51,14 @@ def check_labels_of_list(subject: Subject, problem: Problem) -> None:
         expect_array(where.named("block_mask"), expected, found)
 
 
-@judges("FLAT-3", FLAT)
+@judges("FLAT-3", LISTS)
 def check_stored_blocks_of_list(subject: Subject, problem: Problem) -> None:
     """Every entry with label 1 finds its stored block."""
     for direction, shard in parts_of(subject, problem):
         compare_stored(subject, problem, direction, shard)
 
 
-@judges("FLAT-4", FLAT)
+@judges("FLAT-4", LISTS)
 def check_empty_rows_are_listed(subject: Subject, problem: Problem) -> None:
     """Every output block has at least one entry."""
     for info, grid, where in lists(subject, problem):
@@ -68,7 +68,7 @@ def check_empty_rows_are_listed(subject: Subject, problem: Problem) -> None:
             raise Violation(place, Written(), Unwritten(), count)
 
 
-@judges("FLAT-5", Domain(layout="flat", several_masks="never", q_shards="always", kv_shards="any"))
+@judges("FLAT-5", MaskDomain({"shards:q"}, (ONE_MASK & FLAT) | {"shards:kv"}))
 def check_padding_between_shards(subject: Subject, problem: Problem) -> None:
     """Counts fit the arrays, and no entry before the padding lies outside the shard."""
     for direction in subject.description.directions:
@@ -79,7 +79,7 @@ def check_padding_between_shards(subject: Subject, problem: Problem) -> None:
             expect(Place("list of blocks of a shard", "length", direction), longest, length)
 
 
-@judges("FLAT-6", FLAT)
+@judges("FLAT-6", LISTS)
 def check_list_indices_in_range(subject: Subject, problem: Problem) -> None:
     """Rows and columns name blocks of the shard."""
     for info, grid, where in lists(subject, problem):
@@ -87,7 +87,7 @@ def check_list_indices_in_range(subject: Subject, problem: Problem) -> None:
         in_range(where.named("active_cols"), info.active_cols.astype(np.int32), grid.shape[1])
 
 
-@judges("SHARD-6", FLAT)
+@judges("SHARD-6", LISTS)
 def check_flat_shards_follow_one_another(subject: Subject, problem: Problem) -> None:
     """One count a shard, all shards of one length."""
     total = problem.shards.q * problem.shards.kv

@@ -16,9 +16,9 @@ from conformance.contract.protocol import Forward
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.findings.place import Place
 from conformance.findings.values import Plain
-from conformance.problems.arrays import Inputs
+from conformance.problems.arrays import inputs, rounded, seeing_rows, visible
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import inputs, rounded, seeing_rows, visible
 from reference.attention import kv_head_of
 from reference.blocks import EMPTY, FULL, PARTIAL, labels
 from reference.flat import FlatMaskInfo
@@ -36,7 +36,7 @@ def other_blocks(problem: Problem) -> Iterator[tuple[dict[str, Plain], Problem]]
             yield given, problem.but(blocks=sizes)
 
 
-@judges("FWD-12", NumericDomain(signatures=("long",), regimes=("rising", "falling")), heavy=True)
+@judges("FWD-12", NumericDomain(signatures=("long",), regimes=("rising", "falling")))
 def check_block_sizes_do_not_matter(subject: Subject, problem: Problem) -> None:
     """Every block size that fits, with blocks whole and in parts."""
     for given, other in other_blocks(problem):
@@ -91,7 +91,7 @@ def skip_variants(subject: Subject, problem: Problem) -> Iterator[tuple[dict[str
             yield given | {"shrink": shrink}, problem.but(layout=layout, shrink=shrink)
 
 
-@judges("FWD-13", NumericDomain(signatures=ALONE, where=is_stored), heavy=True)
+@judges("FWD-13", NumericDomain(signatures=ALONE, where=is_stored))
 def check_skipping_does_not_matter(subject: Subject, problem: Problem) -> None:
     """Shrunk and not, in every layout, and with every block computed under its mask."""
     for given, other in skip_variants(subject, problem):
@@ -119,12 +119,12 @@ def hidden_keys_changed(problem: Problem) -> tuple[Inputs, Bool]:
 
 
 HIDING = NumericDomain(
-    allows=frozenset({"segment_ids", "bfloat16", "sinks", "soft_cap", "gqa"}),
+    allows={"segment_ids", "bfloat16", "sinks", "soft_cap", "gqa"},
     signatures=("plain", "segments", "bfloat16", "gqa-segments-cap-sinks"),
 )
 
 
-@judges("FWD-14", HIDING, heavy=True)
+@judges("FWD-14", HIDING)
 def check_hidden_keys_have_no_influence(subject: Subject, problem: Problem) -> None:
     """Other keys and values where they are hidden: not a bit changes."""
     changed, rows = hidden_keys_changed(problem)
@@ -138,10 +138,9 @@ def check_hidden_keys_have_no_influence(subject: Subject, problem: Problem) -> N
 @judges(
     "FWD-15",
     NumericDomain(
-        allows=frozenset({"gqa", "per_head_masks", "sinks", "soft_cap", "segment_ids"}),
+        allows={"gqa", "per_head_masks", "sinks", "soft_cap", "segment_ids"},
         signatures=("plain", "gqa", "gqa-segments-cap-sinks"),
     ),
-    heavy=True,
 )
 def check_heads_are_independent(subject: Subject, problem: Problem) -> None:
     """Heads in reverse order."""
@@ -173,11 +172,10 @@ def batch_of(problem: Problem) -> list[Problem]:
 @judges(
     "FWD-16",
     NumericDomain(
-        allows=frozenset({"segment_ids"}),
+        allows={"segment_ids"},
         signatures=("plain", "segments"),
         regimes=("signed", "tilted"),
     ),
-    heavy=True,
 )
 def check_batch(subject: Subject, problem: Problem) -> None:
     """Two elements with other arrays, and other segments, in one batch."""
@@ -192,7 +190,7 @@ def check_batch(subject: Subject, problem: Problem) -> None:
         forward_matches(subject, member, found=found, rows=rows, given={"batch_element": n})
 
 
-@judges("FWD-20", PLAIN, heavy=True)
+@judges("FWD-20", PLAIN)
 def check_determinism(subject: Subject, problem: Problem) -> None:
     """The same call again, and again after preparing anew."""
     before, prepared = subject.forward(problem), subject.fresh(problem)
@@ -219,7 +217,7 @@ def full_blocks_handed_nothing(info: GridMaskInfo | FlatMaskInfo) -> GridMaskInf
     return replace(info, mask_next=wider, partial_mask_blocks=more)
 
 
-@judges("FWD-21", NumericDomain(signatures=ALONE, where=has_full_and_partial), heavy=True)
+@judges("FWD-21", NumericDomain(signatures=ALONE, where=has_full_and_partial))
 def check_full_blocks_ignore_their_mask_block(subject: Subject, problem: Problem) -> None:
     """Full positions are handed a mask block that hides everything."""
     prepared = subject.prepare(problem)
@@ -252,7 +250,7 @@ def has_unseen_block(problem: Problem) -> bool:
     return bool(unseen_kv_blocks(problem).any())
 
 
-@judges("FWD-22", NumericDomain(signatures=ALONE, where=has_unseen_block), heavy=True)
+@judges("FWD-22", NumericDomain(signatures=ALONE, where=has_unseen_block))
 def check_unseen_blocks_are_not_read(subject: Subject, problem: Problem) -> None:
     """NaN and infinity in kv blocks whose column of labels is empty."""
     before, prepared = subject.forward(problem), subject.prepare(problem)

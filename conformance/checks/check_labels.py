@@ -15,7 +15,7 @@ from conformance.checks.compiled_arrays import (
 )
 from conformance.checks.registry import expect, expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.findings.place import Place
 from conformance.problems.problem import Problem
 from reference.blocks import EMPTY, FULL, PARTIAL, Int32
@@ -68,13 +68,13 @@ def check_partial_blocks(subject: Subject, problem: Problem) -> None:
     compare_label(subject, problem, PARTIAL)
 
 
-@judges("LABEL-4", Domain(rectangular=True))
+@judges("LABEL-4", MaskDomain({"rectangular"}))
 def check_labels_of_rectangular_blocks(subject: Subject, problem: Problem) -> None:
     """All labels, with block sizes that are not square."""
     compare_labels(subject, problem, ["fwd"])
 
 
-@judges("LABEL-5", Domain(where=lambda p: 1 in p.grid()))
+@judges("LABEL-5", MaskDomain(where=lambda p: 1 in p.grid()))
 def check_labels_of_a_single_row_or_column(subject: Subject, problem: Problem) -> None:
     """All labels of a single row, column or block."""
     compare_labels(subject, problem, ["fwd"])
@@ -96,7 +96,7 @@ def check_number_of_active_blocks(subject: Subject, problem: Problem) -> None:
     expect(Place("active blocks", "length", "fwd"), expected, actual)
 
 
-@judges("HEADS-3", Domain(several_masks="always"))
+@judges("HEADS-3", MaskDomain({"per_head_masks"}))
 def check_every_head_has_its_own_blocks(subject: Subject, problem: Problem) -> None:
     """Labels and stored blocks of every head come from its own mask."""
     for shard in shards_of(problem):

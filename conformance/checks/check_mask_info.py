@@ -16,7 +16,7 @@ from conformance.checks.compiled_arrays import (
 )
 from conformance.checks.registry import Violation, expect, expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ANY, GRID, MaskDomain
 from conformance.findings.expectation import InRange
 from conformance.findings.pictures import region
 from conformance.findings.place import Place
@@ -36,7 +36,7 @@ from reference.mask_info import (
 from reference.masks import Bool
 from reference.sharding import Shard
 
-UNSHRUNK = Domain(layout="grid", shrink=False)
+UNSHRUNK = MaskDomain({"unshrunk"}, GRID)
 
 
 def forward_directions(subject: Subject) -> list[Direction]:
@@ -114,7 +114,7 @@ def compare_next(
         compare_where(data_next, chosen, expected, actual)
 
 
-@judges("DATA-1", Domain(layout="grid"))
+@judges("DATA-1", MaskDomain(allows=GRID))
 def check_running_positions_name_themselves(subject: Subject, problem: Problem) -> None:
     """The active entries name each non-empty block once, in order; unshrunk ones at their place."""
     for info, label, _, where in grids(subject, problem, list(subject.description.directions)):
@@ -179,7 +179,7 @@ def check_data_next_in_range(subject: Subject, problem: Problem) -> None:
             in_range(where.named("active_rows"), info.active_rows.astype(np.int32), rows)
 
 
-@judges("MASKNEXT-1", Domain(kv_shards="any"))
+@judges("MASKNEXT-1", MaskDomain(allows=ANY | {"shards:kv"}))
 def check_partial_blocks_find_their_mask(subject: Subject, problem: Problem) -> None:
     """``partial_mask_blocks[mask_next]`` at label 1, in every direction."""
     for direction, shard in parts_of(subject, problem):
@@ -273,13 +273,13 @@ def surely_mixed_shard(problem: Problem) -> bool:
     return has_mixed_shard(problem, [values.index(value) for value in values])
 
 
-@judges("HEADS-1", Domain(several_masks="always", layout="grid", where=surely_mixed_shard))
+@judges("HEADS-1", MaskDomain({"per_head_masks"}, GRID, where=surely_mixed_shard))
 def check_one_row_a_head(subject: Subject, problem: Problem) -> None:
     """Different masks in a head shard: one row a head."""
     leading_rows(subject, problem)
 
 
-@judges("HEADS-2", Domain(layout="grid", where=lambda p: not mixed_shard(p)))
+@judges("HEADS-2", MaskDomain(allows=GRID, where=lambda p: not mixed_shard(p)))
 def check_one_row_a_head_shard(subject: Subject, problem: Problem) -> None:
     """One mask in every head shard: one row a shard."""
     leading_rows(subject, problem)
@@ -304,7 +304,7 @@ def compare_types(subject: Subject, problem: Problem) -> None:
             expect(place, np.dtype(fits[0]), array.dtype)
 
 
-SMALL = Domain(where=lambda p: p.downcast)
+SMALL = MaskDomain(where=lambda p: p.downcast)
 
 
 @judges("DOWNCAST-1", SMALL)
@@ -328,7 +328,7 @@ def check_downcast_keeps_values(subject: Subject, problem: Problem) -> None:
 BOUNDARIES = ("data-127", "data-128", "stored-127", "stored-128", "data-32767", "data-32768")
 
 
-@judges("DOWNCAST-3", Domain(only=BOUNDARIES))
+@judges("DOWNCAST-3", MaskDomain(only=BOUNDARIES))
 def check_downcast_boundaries(subject: Subject, problem: Problem) -> None:
     """Types and values on both sides of the ends of int8 and int16."""
     compare_types(subject, problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from conformance.checks.registry import Violation, expect, expect_array, judges
 from conformance.contract.fence import Crash, Subject, advising
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ONE_HEAD_SHARD, ONE_MASK, ONE_SHARD, MaskDomain
 from conformance.findings.place import Place
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.mask_queries import Rectangles, askings, positions, tiles, times_covered
@@ -23,9 +24,9 @@ from reference.masks import Bool, Causal, Local, Mask
 from reference.sharding import Shard
 
 
-def kinds(*names: str, **more: Any) -> Domain:
+def kinds(*names: str, **more: Any) -> MaskDomain:
     """Problems whose single mask is of one of these kinds."""
-    return Domain(several_masks="never", q_shards="never", head_shards="never", kinds=names, **more)
+    return MaskDomain(allows=ONE_MASK & ONE_SHARD, kinds=names, **more)
 
 
 def read(subject: Subject, mask: Any, rows: slice, columns: slice) -> Bool:
@@ -98,7 +99,7 @@ def check_local_mask_without_limits(subject: Subject, problem: Problem) -> None:
             )
 
 
-@judges("MASK-5", kinds("local", where=unlimited, kernel=True), heavy=True, features=("schedule",))
+@judges("MASK-5", kinds("local", where=unlimited, kernel=True), features=("schedule",))
 def check_kernel_with_unlimited_window(subject: Subject, problem: Problem) -> None:
     """A kernel with a window without limits can be built, and runs every block."""
     for direction in subject.directions(problem):
@@ -132,7 +133,7 @@ def check_union(subject: Subject, problem: Problem) -> None:
     compare_dense(subject, problem)
 
 
-@judges("MASK-10", Domain(several_masks="always", q_shards="never", head_shards="never"))
+@judges("MASK-10", MaskDomain({"per_head_masks"}, ONE_SHARD))
 def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
     """Every head has the entries of its own mask."""
     for head in range(problem.heads):
@@ -143,7 +144,7 @@ def check_mask_of_every_head(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "MASK-11",
-    Domain(several_masks="never", head_shards="never", where=lambda p: p.q_len != p.kv_len),
+    MaskDomain(allows=ONE_MASK & ONE_HEAD_SHARD, where=lambda p: p.q_len != p.kv_len),
 )
 def check_rectangular_mask(subject: Subject, problem: Problem) -> None:
     """Every entry of a mask that is not square."""
@@ -156,7 +157,7 @@ def either_equal(first: Any, second: Any) -> bool:
 
 
 #: The clauses below hold for mask classes of users too: `fuzz-mask` runs these checks on them.
-ONE = Domain(several_masks="never", q_shards="never", head_shards="never")
+ONE = MaskDomain(allows=ONE_MASK & ONE_SHARD)
 
 #: All slices of axes of so many tokens are read; of longer ones halves, ends, odd ones and blocks.
 ALL_SLICES_OF = 5
@@ -333,7 +334,7 @@ def check_mask_function_is_asked_pair_by_pair(subject: Subject, problem: Problem
     compare_mask_function(subject, problem, "mask function", kernel=False)
 
 
-@judges("MASK-19", ONE, heavy=True)
+@judges("MASK-19", replace(ONE, traced=True))
 def check_mask_function_inside_a_kernel(subject: Subject, problem: Problem) -> None:
     """The mask function of tiles, inside a kernel."""
     compare_mask_function(subject, problem, "mask function inside a kernel", kernel=True)

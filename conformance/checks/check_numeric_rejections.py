@@ -18,13 +18,13 @@ from conformance.checks.registry import bad_argument, judges, reject, result_unl
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Forward, Gradients
 from conformance.drawing.numeric_domain import NumericDomain
+from conformance.problems.arrays import d_out, inputs
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import d_out, inputs
 
 Array = NDArray[Any]
 
 PLAIN = NumericDomain(signatures=("plain",), regimes=("signed",))
-GQA = NumericDomain(frozenset({"gqa"}), signatures=("gqa",), regimes=("signed",))
+GQA = NumericDomain({"gqa"}, signatures=("gqa",), regimes=("signed",))
 
 
 def call_with(subject: Subject, problem: Problem, **arrays: Any) -> Callable[[], Forward]:
@@ -48,7 +48,7 @@ def _double(array: Array, axis: int) -> Array:
     return np.concatenate([array, array], axis=axis)
 
 
-@judges("REJECT-9", PLAIN, heavy=True)
+@judges("REJECT-9", PLAIN)
 def check_length_of_queries(subject: Subject, problem: Problem) -> None:
     """q with half and with twice the rows of the mask."""
     for change in (_half, _double):
@@ -58,7 +58,7 @@ def check_length_of_queries(subject: Subject, problem: Problem) -> None:
         reject(where, ("q_len", "q_seq", "q shape", "query", "q must", "mask", "q_sequence"), spoil)
 
 
-@judges("REJECT-10", PLAIN, heavy=True)
+@judges("REJECT-10", PLAIN)
 def check_length_of_keys(subject: Subject, problem: Problem) -> None:
     """k and v with half and with twice the columns of the mask."""
     made = inputs(problem)
@@ -69,7 +69,7 @@ def check_length_of_keys(subject: Subject, problem: Problem) -> None:
         reject(where, ("kv_len", "kv_seq", "k must", "key", "mask", "kv shape"), spoil)
 
 
-@judges("REJECT-10", PLAIN, heavy=True)
+@judges("REJECT-10", PLAIN)
 def check_keys_and_values_of_two_lengths(subject: Subject, problem: Problem) -> None:
     """k with all columns of the mask, v with half of them."""
     made = inputs(problem)
@@ -78,7 +78,7 @@ def check_keys_and_values_of_two_lengths(subject: Subject, problem: Problem) -> 
     reject(where, ("k and v", "v must", "value", "v shape", "kv_len", "'v'", "v.shape"), spoil)
 
 
-@judges("REJECT-11", PLAIN, heavy=True, features=("per_head_masks",))
+@judges("REJECT-11", PLAIN, features=("per_head_masks",))
 def check_number_of_heads(subject: Subject, problem: Problem) -> None:
     """Twice as many query heads as the mask has."""
     where = bad_argument("heads", heads_of_q=2 * problem.heads, masks=problem.heads)
@@ -87,7 +87,7 @@ def check_number_of_heads(subject: Subject, problem: Problem) -> None:
     reject(where, ("head",), spoil)
 
 
-@judges("REJECT-12", GQA, heavy=True)
+@judges("REJECT-12", GQA)
 def check_kv_heads_that_do_not_divide(subject: Subject, problem: Problem) -> None:
     """Four key/value heads for six query heads."""
     made, count = inputs(problem), 2 * problem.kv_heads
@@ -96,11 +96,7 @@ def check_kv_heads_that_do_not_divide(subject: Subject, problem: Problem) -> Non
     reject(where, ("head",), call_with(subject, problem, k=k, v=v))
 
 
-@judges(
-    "REJECT-13",
-    NumericDomain(frozenset({"segment_ids"}), signatures=("segments",), regimes=("signed",)),
-    heavy=True,
-)
+@judges("REJECT-13", NumericDomain({"segment_ids"}, signatures=("segments",), regimes=("signed",)))
 def check_length_of_segment_ids(subject: Subject, problem: Problem) -> None:
     """Segment ids of half the length, of the queries and of the keys."""
     segment_ids = inputs(problem).segment_ids
@@ -111,11 +107,7 @@ def check_length_of_segment_ids(subject: Subject, problem: Problem) -> None:
         reject(where, ("segment",), call_with(subject, problem, segment_ids=ids))
 
 
-@judges(
-    "REJECT-14",
-    NumericDomain(frozenset({"sinks"}), signatures=("sinks",), regimes=("signed",)),
-    heavy=True,
-)
+@judges("REJECT-14", NumericDomain({"sinks"}, signatures=("sinks",), regimes=("signed",)))
 def check_shape_of_sinks(subject: Subject, problem: Problem) -> None:
     """A sink too many, and a single one."""
     for count in (problem.heads + 1, 1):
@@ -124,7 +116,7 @@ def check_shape_of_sinks(subject: Subject, problem: Problem) -> None:
         reject(bad_argument("sinks", sinks=count, heads=problem.heads), ("sink",), spoil)
 
 
-@judges("REJECT-15", PLAIN, heavy=True)
+@judges("REJECT-15", PLAIN)
 def check_head_dimensions_that_differ(subject: Subject, problem: Problem) -> None:
     """q with another head dimension than k."""
     dim = problem.head_dim
@@ -133,7 +125,7 @@ def check_head_dimensions_that_differ(subject: Subject, problem: Problem) -> Non
     reject(where, ("head_dim", "head dim", "head size"), spoil)
 
 
-@judges("REJECT-16", PLAIN, heavy=True)
+@judges("REJECT-16", PLAIN)
 def check_block_sizes_of_any_integer_type(subject: Subject, problem: Problem) -> None:
     """Block sizes as NumPy integers are accepted and mean the same."""
     for kind in (np.int32, np.int64):
@@ -150,7 +142,6 @@ def check_block_sizes_of_any_integer_type(subject: Subject, problem: Problem) ->
 @judges(
     "REJECT-17",
     NumericDomain(signatures=("plain",), regimes=("signed",), offers_option="mask_value"),
-    heavy=True,
 )
 def check_mask_value_that_is_not_finite(subject: Subject, problem: Problem) -> None:
     """-inf, inf and NaN in place of hidden logits."""
@@ -163,11 +154,7 @@ def check_mask_value_that_is_not_finite(subject: Subject, problem: Problem) -> N
         )
 
 
-@judges(
-    "REJECT-18",
-    NumericDomain(frozenset({"soft_cap"}), signatures=("cap",), regimes=("signed",)),
-    heavy=True,
-)
+@judges("REJECT-18", NumericDomain({"soft_cap"}, signatures=("cap",), regimes=("signed",)))
 def check_soft_cap_that_is_not_positive(subject: Subject, problem: Problem) -> None:
     """Caps of 0, below, infinity and NaN."""
     for cap in (0.0, -5.0, np.inf, np.nan):
@@ -176,7 +163,7 @@ def check_soft_cap_that_is_not_positive(subject: Subject, problem: Problem) -> N
         reject(bad_argument("soft_cap", soft_cap=cap), names, call_with(subject, other))
 
 
-@judges("REJECT-19", NumericDomain(signatures=("oblong",), regimes=("flat",)), heavy=True)
+@judges("REJECT-19", NumericDomain(signatures=("oblong",), regimes=("flat",)))
 def check_part_that_does_not_divide_its_block(subject: Subject, problem: Problem) -> None:
     """One block of three units of keys, computed two units at a time, forward and backward."""
     q, unit = problem.blocks.q, problem.kv_len // 3

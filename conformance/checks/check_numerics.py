@@ -9,10 +9,10 @@ from conformance.checks.comparison import compare, forward_matches, gradients_ma
 from conformance.checks.registry import Measure, judges
 from conformance.contract.fence import Subject
 from conformance.drawing.numeric_domain import GENERAL, NumericDomain
-from conformance.drawing.signatures import traits_of
 from conformance.findings.place import Place
+from conformance.problems.arrays import inputs, seeing_rows
+from conformance.problems.features import features_of
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs, seeing_rows
 from reference.error_budget import accuracy_ratio
 from reference.online import compile_program, online_forward
 
@@ -27,16 +27,14 @@ ALL_REGIMES = (*GENERAL, "huge")
 
 def is_telling(problem: Problem) -> bool:
     """Whether a problem has two features, or a regime about precision: the rest has clauses of its own."""
-    return len(traits_of(problem) & FEATURES) > 1 or problem.regime in PRECISION
+    return len(features_of(problem, FEATURES)) > 1 or problem.regime in PRECISION
 
 
 PRECISION = ("cancelling", "representable", "positive", "huge")
 
 
 @judges(
-    "NUM-1",
-    NumericDomain(allows=(FEATURES - {"options"}) | {"empty_rows"}, regimes=ALL_REGIMES),
-    heavy=True,
+    "NUM-1", NumericDomain(allows=(FEATURES - {"options"}) | {"empty_rows"}, regimes=ALL_REGIMES)
 )
 def check_non_finite_values(subject: Subject, problem: Problem) -> None:
     """NaN and infinity in the output, in rows that see something."""
@@ -51,7 +49,6 @@ def check_non_finite_values(subject: Subject, problem: Problem) -> None:
 @judges(
     "NUM-2",
     NumericDomain(signatures=("plain", "oblong"), regimes=("positive", "representable", "flat")),
-    heavy=True,
 )
 def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
     """Sums that grow from block to block, in float32."""
@@ -61,7 +58,6 @@ def check_precision_of_sums(subject: Subject, problem: Problem) -> None:
 @judges(
     "NUM-3",
     NumericDomain(allows=FEATURES, regimes=ALL_REGIMES, where=is_telling, broad=True, costly=True),
-    heavy=True,
 )
 def check_forward_budgets(subject: Subject, problem: Problem) -> None:
     """The output, and the residuals that are declared, with features alone and in pairs."""
@@ -76,14 +72,13 @@ def check_forward_budgets(subject: Subject, problem: Problem) -> None:
     NumericDomain(
         allows=FEATURES, where=is_telling, broad=True, costly=True, group="numerics-backward"
     ),
-    heavy=True,
 )
 def check_gradient_budgets(subject: Subject, problem: Problem) -> None:
     """All gradients, with features alone and in pairs."""
     gradients_match(subject, problem)
 
 
-@judges("NUM-12", NumericDomain(allows=FEATURES - {"blocks", "options"}), heavy=True)
+@judges("NUM-12", NumericDomain(allows=FEATURES - {"blocks", "options"}))
 def measure_accuracy(subject: Subject, problem: Problem) -> Measure | None:
     """Root mean square error over that of a plain blockwise computation in the same arithmetic."""
     made, exact = inputs(problem), exact_forward(subject, problem)

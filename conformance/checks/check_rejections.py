@@ -13,12 +13,12 @@ import numpy as np
 
 from conformance.checks.registry import bad_argument, judges, reject
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ONE_MASK, ONE_SHARD, SHRUNK, MaskDomain
 from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Full
 
-PLAIN = Domain(several_masks="never", q_shards="never", head_shards="never", shrink=True)
+PLAIN = MaskDomain(allows=ONE_MASK & ONE_SHARD & SHRUNK)
 
 BLOCK_Q = ("block_q", "q_block", "bq", "block_size", "block size")
 BLOCK_KV = ("block_kv", "kv_block", "bkv", "block_size", "block size")

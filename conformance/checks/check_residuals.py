@@ -18,33 +18,27 @@ from conformance.drawing.numeric_domain import MODERATE, NumericDomain
 from conformance.findings.expectation import InRange, OneOf
 from conformance.findings.place import Place
 from conformance.findings.values import number
+from conformance.problems.arrays import seeing_rows, visible
 from conformance.problems.mask_json import Blocks
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import seeing_rows, visible
 from reference.masks import And, Bool
 
 GROUP = "numerics-residuals"
 PLAIN = NumericDomain(signatures=("plain", "long"), group=GROUP)
 ANY_TYPE = NumericDomain(
-    allows=frozenset({"bfloat16", "soft_cap", "sinks"}),
+    allows={"bfloat16", "soft_cap", "sinks"},
     signatures=("plain", "bfloat16", "cap", "sinks"),
     group=GROUP,
 )
 
 
-@judges(
-    "RES-1",
-    NumericDomain(allows=frozenset({"soft_cap"}), signatures=("plain", "cap"), group=GROUP),
-    heavy=True,
-)
+@judges("RES-1", NumericDomain(allows={"soft_cap"}, signatures=("plain", "cap"), group=GROUP))
 def check_logsumexp(subject: Subject, problem: Problem) -> None:
     """logsumexp of the visible logits, capped where there is a cap."""
     residuals_match(subject, problem, ("logsumexp",))
 
 
-@judges(
-    "RES-2", NumericDomain(frozenset({"sinks"}), signatures=("sinks",), group=GROUP), heavy=True
-)
+@judges("RES-2", NumericDomain({"sinks"}, signatures=("sinks",), group=GROUP))
 def check_sink_in_logsumexp(subject: Subject, problem: Problem) -> None:
     """The sink is in the denominator that is returned."""
     residuals_match(subject, problem, ("logsumexp",))
@@ -52,10 +46,7 @@ def check_sink_in_logsumexp(subject: Subject, problem: Problem) -> None:
 
 @judges(
     "RES-3",
-    NumericDomain(
-        allows=frozenset({"soft_cap", "sinks"}), signatures=("plain", "cap", "sinks"), group=GROUP
-    ),
-    heavy=True,
+    NumericDomain(allows={"soft_cap", "sinks"}, signatures=("plain", "cap", "sinks"), group=GROUP),
 )
 def check_max_logits(subject: Subject, problem: Problem) -> None:
     """The largest visible capped logit, without the sink."""
@@ -65,10 +56,9 @@ def check_max_logits(subject: Subject, problem: Problem) -> None:
 @judges(
     "RES-4",
     NumericDomain(
-        allows=frozenset({"options"}), signatures=("plain", "long"), regimes=("rising", "falling", "signed"),
+        allows={"options"}, signatures=("plain", "long"), regimes=("rising", "falling", "signed"),
         group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_natural_units(subject: Subject, problem: Problem) -> None:
     """Residuals far from 0, where a factor of log 2 is far outside every budget, with every option."""
@@ -78,10 +68,9 @@ def check_natural_units(subject: Subject, problem: Problem) -> None:
 @judges(
     "RES-5",
     NumericDomain(
-        frozenset({"options"}), signatures=("plain", "cap"), allows=frozenset({"soft_cap"}),
+        {"options"}, signatures=("plain", "cap"), allows={"soft_cap"},
         regimes=MODERATE, group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_options_do_not_change_residuals(subject: Subject, problem: Problem) -> None:
     """Output and residuals for every value of every option that is offered."""
@@ -91,10 +80,9 @@ def check_options_do_not_change_residuals(subject: Subject, problem: Problem) ->
 @judges(
     "RES-6",
     NumericDomain(
-        frozenset({"empty_rows"}), frozenset({"segment_ids", "blocks"}),
+        {"empty_rows"}, {"segment_ids", "blocks"},
         signatures=("plain", "segments", "large_forward"), group=GROUP,
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_residuals_of_empty_rows(subject: Subject, problem: Problem) -> None:
     """-inf, or the one documented number; the other rows are right."""
@@ -142,8 +130,7 @@ def rows_in_both_halves(problem: Problem) -> Bool:
     "RES-7",
     NumericDomain(
         signatures=("plain",), regimes=MODERATE, where=lambda p: bool(rows_in_both_halves(p).any()), group=GROUP
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_disjoint_calls_combine(subject: Subject, problem: Problem) -> None:
     """Two calls over disjoint keys, combined through their residuals, in rows that see keys of both."""
@@ -154,7 +141,7 @@ def check_disjoint_calls_combine(subject: Subject, problem: Problem) -> None:
     compare("output", output, whole.output, budget, problem, rows=rows, given=given)
 
 
-@judges("RES-8", PLAIN, heavy=True)
+@judges("RES-8", PLAIN)
 def check_order_of_residuals(subject: Subject, problem: Problem) -> None:
     """max_logits <= logsumexp <= max_logits + log n, but for the two budgets."""
     found, exact = subject.forward(problem, residuals=True), exact_forward(subject, problem)
@@ -172,7 +159,7 @@ def check_order_of_residuals(subject: Subject, problem: Problem) -> None:
         raise Violation(place, bounds, lse[at], (len(wrong), lse.size), picture)
 
 
-@judges("RES-9", ANY_TYPE, heavy=True)
+@judges("RES-9", ANY_TYPE)
 def check_shape_and_type_of_residuals(subject: Subject, problem: Problem) -> None:
     """float32 ``[H, q_len]``, also for bfloat16 arrays."""
     found = subject.forward(problem, residuals=True)
@@ -183,7 +170,7 @@ def check_shape_and_type_of_residuals(subject: Subject, problem: Problem) -> Non
         expect(Place("max_logits", "shape"), shape, np.asarray(found.max_logits).shape)
 
 
-@judges("RES-10", ANY_TYPE, heavy=True)
+@judges("RES-10", ANY_TYPE)
 def check_output_beside_residuals(subject: Subject, problem: Problem) -> None:
     """The output of a call that returns residuals."""
     found = subject.forward(problem, residuals=True)

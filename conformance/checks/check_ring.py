@@ -24,13 +24,13 @@ from conformance.contract.fence import Crash, Subject
 from conformance.contract.protocol import Forward
 from conformance.drawing.numeric_domain import MODERATE, NumericDomain
 from conformance.findings.place import Place
+from conformance.problems.arrays import inputs, seeing_rows, visible
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import inputs, seeing_rows, visible
 from reference.masks import Bool, Dense
 
 GROUP = "numerics-ring"
 BACKWARD = "numerics-ring-backward"
-RING = frozenset({"ring"})
+RING = {"ring"}
 SMALL = ("ring2", "ring4")
 
 
@@ -56,25 +56,25 @@ def shards_look_different(problem: Problem) -> bool:
     return all(not (parts[a] == parts[b]).all() for a in range(size) for b in range(a))
 
 
-@judges("RING-1", ring(broad=True, costly=True), heavy=True)
+@judges("RING-1", ring(broad=True, costly=True))
 def check_ring_computes_attention(subject: Subject, problem: Problem) -> None:
     """Rings of every size that there is."""
     forward_matches(subject, problem)
 
 
-@judges("RING-2", ring(where=shards_look_different, signatures=SMALL), heavy=True)
+@judges("RING-2", ring(where=shards_look_different, signatures=SMALL))
 def check_every_shard_is_met_once(subject: Subject, problem: Problem) -> None:
     """Masks that differ from shard to shard, so that another shard's keys would show."""
     forward_matches(subject, problem)
 
 
-@judges("RING-3", ring(signatures=SMALL, regimes=("flat", "tilted", "leading")), heavy=True)
+@judges("RING-3", ring(signatures=SMALL, regimes=("flat", "tilted", "leading")))
 def check_mask_of_a_step(subject: Subject, problem: Problem) -> None:
     """Causal and other masks of the whole sequence, with heavy hidden keys."""
     forward_matches(subject, problem)
 
 
-@judges("RING-4", ring(signatures=SMALL, regimes=("rising", "falling", "leading")), heavy=True)
+@judges("RING-4", ring(signatures=SMALL, regimes=("rising", "falling", "leading")))
 def check_combination(subject: Subject, problem: Problem) -> None:
     """Shards whose maxima differ."""
     forward_matches(subject, problem)
@@ -87,7 +87,7 @@ def rolled(problem: Problem) -> Problem:
     return problem.but(masks=masks[:1] if problem.single_mask else masks)
 
 
-@judges("RING-5", ring(signatures=("ring2", "ring4"), regimes=MODERATE), heavy=True)
+@judges("RING-5", ring(signatures=("ring2", "ring4"), regimes=MODERATE))
 def check_order_of_shards(subject: Subject, problem: Problem) -> None:
     """The same keys, with the shards in another order: the same result."""
     made, other = inputs(problem), rolled(problem)
@@ -106,16 +106,14 @@ def has_empty_step(problem: Problem) -> bool:
     return not bool(steps_seen(problem).all())
 
 
-@judges("RING-6", ring(signatures=("ring2", "ring4"), where=has_empty_step), heavy=True)
+@judges("RING-6", ring(signatures=("ring2", "ring4"), where=has_empty_step))
 def check_nothing_is_the_identity(subject: Subject, problem: Problem) -> None:
     """Steps at which a device sees nothing."""
     forward_matches(subject, problem)
 
 
 @judges(
-    "RING-7",
-    ring(signatures=SMALL, allows=("options",), regimes=("rising", "falling", "positive")),
-    heavy=True,
+    "RING-7", ring(signatures=SMALL, allows=("options",), regimes=("rising", "falling", "positive"))
 )
 def check_one_division(subject: Subject, problem: Problem) -> None:
     """Several shards with something to see, and every option that is offered."""
@@ -131,7 +129,6 @@ def unseen_keys_of_devices(problem: Problem) -> Bool:
 @judges(
     "RING-8",
     ring(signatures=("ring2", "ring4"), where=lambda p: bool(unseen_keys_of_devices(p).any())),
-    heavy=True,
 )
 def check_unseen_shards_contribute_nothing(subject: Subject, problem: Problem) -> None:
     """NaN in a shard that nobody sees."""
@@ -145,25 +142,25 @@ def check_unseen_shards_contribute_nothing(subject: Subject, problem: Problem) -
     same_bits("output", np.asarray(found.output), np.asarray(before.output), problem, given=given)
 
 
-@judges("RING-9", ring("segment_ids"), heavy=True)
+@judges("RING-9", ring("segment_ids"))
 def check_segments_in_the_ring(subject: Subject, problem: Problem) -> None:
     """Segments that cross shards."""
     forward_matches(subject, problem)
 
 
-@judges("RING-10", ring("mqa"), heavy=True)
+@judges("RING-10", ring("mqa"))
 def check_heads_in_the_ring(subject: Subject, problem: Problem) -> None:
     """All query heads read one key/value head."""
     forward_matches(subject, problem)
 
 
-@judges("RING-11", ring("head_dim_v"), heavy=True)
+@judges("RING-11", ring("head_dim_v"))
 def check_width_of_values_in_the_ring(subject: Subject, problem: Problem) -> None:
     """v wider or narrower than q and k."""
     forward_matches(subject, problem)
 
 
-@judges("RING-12", ring(signatures=("ring2",), regimes=MODERATE), heavy=True)
+@judges("RING-12", ring(signatures=("ring2",), regimes=MODERATE))
 def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
     """Sinks: once, or refused."""
     sinks = tuple(0.5 + head for head in range(problem.heads))
@@ -184,8 +181,7 @@ def check_sinks_in_the_ring(subject: Subject, problem: Problem) -> None:
 @judges(
     "RING-13",
     ring(allows=("segment_ids", "mqa", "head_dim_v", "soft_cap", "sinks", "bfloat16", "blocks", "options"),
-         regimes=MODERATE, broad=True, costly=True, group=BACKWARD),
-    heavy=True,
+         regimes=MODERATE, broad=True, costly=True, group=BACKWARD)
 )  # fmt: skip
 def check_ring_gradients(subject: Subject, problem: Problem) -> None:
     """All gradients, with every feature that the ring has; with sinks also of a loss on logsumexp, or it is refused."""
@@ -202,19 +198,19 @@ def check_ring_gradients(subject: Subject, problem: Problem) -> None:
     gradients_match(subject, problem)
 
 
-@judges("RING-14", ring(signatures=SMALL, allows=("empty_rows",), group=BACKWARD), heavy=True)
+@judges("RING-14", ring(signatures=SMALL, allows=("empty_rows",), group=BACKWARD))
 def check_gradients_return_to_their_shard(subject: Subject, problem: Problem) -> None:
     """A loss on the first device only: dk and dv belong to what it saw, wherever that is."""
     gradients_match(subject, problem, ("dk", "dv"), kind="early")
 
 
-@judges("FWD-26", ring("bfloat16"), heavy=True)
+@judges("FWD-26", ring("bfloat16"))
 def check_type_of_output_in_the_ring(subject: Subject, problem: Problem) -> None:
     """The declared type, whatever partial results are kept in."""
     expect(Place("output", "dtype"), problem.dtype, subject.forward(problem).dtype)
 
 
-@judges("BWD-25", ring("bfloat16", regimes=MODERATE, group=BACKWARD), heavy=True)
+@judges("BWD-25", ring("bfloat16", regimes=MODERATE, group=BACKWARD))
 def check_type_of_gradients_in_the_ring(subject: Subject, problem: Problem) -> None:
     """Type of the input, whatever gradients travel in."""
     for name, dtype in zip(("q", "k", "v"), subject.backward(problem).dtypes, strict=True):
@@ -231,9 +227,7 @@ def has_row_unseeing_in_a_shard(problem: Problem) -> bool:
 
 
 @judges(
-    "RING-15",
-    ring(signatures=SMALL, where=has_row_unseeing_in_a_shard, allows=("empty_rows",)),
-    heavy=True,
+    "RING-15", ring(signatures=SMALL, where=has_row_unseeing_in_a_shard, allows=("empty_rows",))
 )
 def check_rows_unseeing_in_a_shard(subject: Subject, problem: Problem) -> None:
     """Rows that see nothing in a shard of which others see something."""
@@ -243,14 +237,13 @@ def check_rows_unseeing_in_a_shard(subject: Subject, problem: Problem) -> None:
 @judges(
     "RING-16",
     ring("options", signatures=("ring2", "ring2-cap"), allows=("soft_cap",), regimes=MODERATE),
-    heavy=True,
 )
 def check_options_in_the_ring(subject: Subject, problem: Problem) -> None:
     """Every value of every option that is offered."""
     forward_matches(subject, problem)
 
 
-@judges("RING-18", ring(allows=("sinks",), signatures=("ring2", "ring2-sinks")), heavy=True)
+@judges("RING-18", ring(allows=("sinks",), signatures=("ring2", "ring2-sinks")))
 def check_residuals_of_the_ring(subject: Subject, problem: Problem) -> None:
     """logsumexp, and max_logits where declared, of the whole sequence."""
     residuals_match(subject, problem)

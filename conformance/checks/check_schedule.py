@@ -18,7 +18,7 @@ from conformance.checks.compiled_arrays import (
 )
 from conformance.checks.registry import Measure, Violation, expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ANY, ONE_MASK, SHRUNK, MaskDomain
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.findings.expectation import OneOf, Presence, Written
 from conformance.findings.observation import Miswritten, Unwritten
@@ -37,7 +37,7 @@ from reference.outputs import (
 from reference.schedule import Schedule, expected_work, fetch_counts, fetches
 from reference.sharding import Shard
 
-KERNEL = Domain(kernel=True)
+KERNEL = MaskDomain(kernel=True)
 
 
 def schedules(subject: Subject, problem: Problem) -> Iterator[tuple[Schedule, Shard, Place]]:
@@ -47,7 +47,7 @@ def schedules(subject: Subject, problem: Problem) -> Iterator[tuple[Schedule, Sh
         yield schedule, shard, place_of("", direction, shard, problem)
 
 
-@judges("SCHED-1", KERNEL, heavy=True)
+@judges("SCHED-1", KERNEL)
 def check_every_block_runs_once(subject: Subject, problem: Problem) -> None:
     """Every non-empty block is the position of one running step."""
     for schedule, shard, where in schedules(subject, problem):
@@ -58,7 +58,7 @@ def check_every_block_runs_once(subject: Subject, problem: Problem) -> None:
                 raise Violation(where.named("runs").at(*block, axes=BLOCK), 1, times[block])
 
 
-@judges("SCHED-2", KERNEL, heavy=True)
+@judges("SCHED-2", KERNEL)
 def check_nothing_else_runs(subject: Subject, problem: Problem) -> None:
     """No empty block runs."""
     for schedule, shard, where in schedules(subject, problem):
@@ -67,7 +67,7 @@ def check_nothing_else_runs(subject: Subject, problem: Problem) -> None:
             raise Violation(where.named("runs").at(*block, axes=BLOCK), 0, 1)
 
 
-@judges("SCHED-3", KERNEL, heavy=True)
+@judges("SCHED-3", KERNEL)
 def check_running_steps_have_their_operands(subject: Subject, problem: Problem) -> None:
     """Blocks of q, k and v at every running step, and the head map."""
     group = problem.heads // problem.kv_heads
@@ -81,7 +81,7 @@ def check_running_steps_have_their_operands(subject: Subject, problem: Problem) 
                 expect_array(place, index[running], schedule.operands[name][running])
 
 
-@judges("SCHED-4", KERNEL, heavy=True)
+@judges("SCHED-4", KERNEL)
 def check_partial_steps_have_their_mask_block(subject: Subject, problem: Problem) -> None:
     """The stored block in memory at every running step with label 1."""
     for schedule, shard, where in schedules(subject, problem):
@@ -96,7 +96,7 @@ def check_partial_steps_have_their_mask_block(subject: Subject, problem: Problem
                 expect_stored_block(place, stack, number, problem, shard, (h, i, j))
 
 
-@judges("SCHED-5", KERNEL, heavy=True)
+@judges("SCHED-5", KERNEL)
 def measure_unused_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Blocks of the moving operands that are fetched and never used."""
     worst: Measure | None = None
@@ -110,7 +110,7 @@ def measure_unused_fetches(subject: Subject, problem: Problem) -> Measure | None
     return worst
 
 
-@judges("SCHED-6", KERNEL, heavy=True)
+@judges("SCHED-6", KERNEL)
 def check_block_indices_in_range(subject: Subject, problem: Problem) -> None:
     """Every index map names an existing block at every step."""
     for schedule, shard, where in schedules(subject, problem):
@@ -142,10 +142,9 @@ def no_strays(schedule: Schedule, where: Place) -> None:
 @judges(
     "SCHED-6",
     NumericDomain(
-        needs=frozenset({"segment_ids"}), allows=frozenset({"empty_rows"}), signatures=("segments",),
+        needs={"segment_ids"}, allows={"empty_rows"}, signatures=("segments",),
         regimes=("signed", "flat"), group="kernels-segments",
-    ),
-    heavy=True,
+    )
 )  # fmt: skip
 def check_indices_of_segment_ids_in_range(subject: Subject, problem: Problem) -> None:
     """The index maps of kernels that also read segment ids."""
@@ -153,7 +152,7 @@ def check_indices_of_segment_ids_in_range(subject: Subject, problem: Problem) ->
         no_strays(schedule, where)
 
 
-@judges("FETCH-1", KERNEL, heavy=True)
+@judges("FETCH-1", KERNEL)
 def check_resident_blocks_are_not_fetched(subject: Subject, problem: Problem) -> None:
     """No step copies a block that is in memory."""
     for schedule, _, where in schedules(subject, problem):
@@ -187,26 +186,26 @@ def worst_ratio(
     return worst
 
 
-@judges("FETCH-2", KERNEL, heavy=True)
+@judges("FETCH-2", KERNEL)
 def measure_forward_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of k and v in the directions that visit kv blocks inside q blocks."""
     forward = [d for d in subject.directions(problem) if d != "dkv"]
     return worst_ratio(subject, problem, forward)
 
 
-@judges("FETCH-3", KERNEL, heavy=True)
+@judges("FETCH-3", KERNEL)
 def measure_backward_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of q and of the output gradient in dkv."""
     return worst_ratio(subject, problem, [d for d in subject.directions(problem) if d == "dkv"])
 
 
-@judges("SHRINK-8", Domain(several_masks="never", shrink=True, kernel=True), heavy=True)
+@judges("SHRINK-8", MaskDomain(allows=ONE_MASK & SHRUNK, kernel=True))
 def measure_fetches_of_shrunk_grids(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of the moving operands in the shrunk grid of every direction."""
     return worst_ratio(subject, problem, subject.directions(problem))
 
 
-@judges("DYNAMIC-4", Domain(dynamic="always", kernel=True, q_shards="never"), heavy=True)
+@judges("DYNAMIC-4", MaskDomain({"dynamic"}, ANY - {"shards:q"}, kernel=True))
 def measure_dynamic_fetches(subject: Subject, problem: Problem) -> Measure | None:
     """Fetches of the moving operands of run-time masks."""
     return worst_ratio(subject, problem, subject.directions(problem))
@@ -233,7 +232,7 @@ def compare_outputs(
                 raise Violation(place, expectation, observation, count, picture)
 
 
-@judges("OUT-1", KERNEL, heavy=True)
+@judges("OUT-1", KERNEL)
 def check_initialised_before_accumulation(subject: Subject, problem: Problem) -> None:
     """The accumulator is reset before the first running step of every output block."""
     compare_outputs(
@@ -245,7 +244,7 @@ def check_initialised_before_accumulation(subject: Subject, problem: Problem) ->
     )
 
 
-@judges("OUT-2", KERNEL, heavy=True)
+@judges("OUT-2", KERNEL)
 def check_written_after_accumulation(subject: Subject, problem: Problem) -> None:
     """Every output block is stored after its last running step."""
     compare_outputs(
@@ -253,13 +252,13 @@ def check_written_after_accumulation(subject: Subject, problem: Problem) -> None
     )
 
 
-@judges("OUT-3", KERNEL, heavy=True)
+@judges("OUT-3", KERNEL)
 def check_every_output_block_is_written(subject: Subject, problem: Problem) -> None:
     """Every output block is stored, also where nothing is visible."""
     compare_outputs(subject, problem, unwritten, Written(), Unwritten())
 
 
-@judges("OUT-4", KERNEL, heavy=True)
+@judges("OUT-4", KERNEL)
 def check_output_blocks_stay_in_one_piece(subject: Subject, problem: Problem) -> None:
     """No output block is left and visited again."""
     compare_outputs(

@@ -12,15 +12,15 @@ from conformance.checks.comparison import forward_matches, gradients_match
 from conformance.checks.compiled_arrays import expected_labels, local_info, parts_of, place_of
 from conformance.checks.registry import expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import GRID, MaskDomain
 from conformance.drawing.numeric_domain import MODERATE, NumericDomain
 from conformance.problems.problem import Problem
 from reference.mask_info import GridMaskInfo
 
 #: Calls on several devices, where the mask is known in advance.
 DEVICES = NumericDomain(
-    frozenset({"shards"}),
-    frozenset({"segment_ids", "sinks", "per_head_masks", "gqa"}),
+    {"shards"},
+    {"segment_ids", "sinks", "per_head_masks", "gqa"},
     regimes=MODERATE,
     where=lambda problem: problem.ring == 1,
 )
@@ -34,25 +34,25 @@ def compare_shards(subject: Subject, problem: Problem) -> None:
         compare_stored(subject, problem, direction, shard)
 
 
-@judges("SHARD-1", Domain(q_shards="always"))
+@judges("SHARD-1", MaskDomain({"shards:q"}))
 def check_q_shards(subject: Subject, problem: Problem) -> None:
     """The arrays of every q shard describe its rows."""
     compare_shards(subject, problem)
 
 
-@judges("SHARD-2", Domain(head_shards="always"))
+@judges("SHARD-2", MaskDomain({"shards:head"}))
 def check_head_shards(subject: Subject, problem: Problem) -> None:
     """The arrays of every head shard describe its heads."""
     compare_shards(subject, problem)
 
 
-@judges("SHARD-3", Domain(kv_shards="always"))
+@judges("SHARD-3", MaskDomain({"shards:kv"}))
 def check_kv_shards(subject: Subject, problem: Problem) -> None:
     """The arrays of every kv shard describe its columns."""
     compare_shards(subject, problem)
 
 
-@judges("SHARD-4", Domain(q_shards="always", layout="grid"))
+@judges("SHARD-4", MaskDomain({"shards:q"}, GRID))
 def check_dkv_indices_are_local(subject: Subject, problem: Problem) -> None:
     """``data_next`` of dkv stays inside the shard."""
     if "dkv" not in subject.description.directions:
@@ -65,7 +65,7 @@ def check_dkv_indices_are_local(subject: Subject, problem: Problem) -> None:
             in_range(place, info.data_next.astype(np.int32), blocks)
 
 
-@judges("SHARD-5", Domain(q_shards="always", layout="grid"))
+@judges("SHARD-5", MaskDomain({"shards:q"}, GRID))
 def check_stored_blocks_are_shared(subject: Subject, problem: Problem) -> None:
     """``mask_next`` of every shard points into the one stack."""
     for direction, shard in parts_of(subject, problem):
@@ -75,19 +75,19 @@ def check_stored_blocks_are_shared(subject: Subject, problem: Problem) -> None:
             compare_stored(subject, problem, direction, shard)
 
 
-@judges("SHARD-7", DEVICES, heavy=True)
+@judges("SHARD-7", DEVICES)
 def check_output_of_several_devices(subject: Subject, problem: Problem) -> None:
     """The output of all devices together."""
     forward_matches(subject, problem)
 
 
-@judges("SHARD-8", replace(DEVICES, group="numerics-backward"), heavy=True)
+@judges("SHARD-8", replace(DEVICES, group="numerics-backward"))
 def check_gradients_over_several_devices(subject: Subject, problem: Problem) -> None:
     """dq of every device, dk and dv summed over them."""
     gradients_match(subject, problem)
 
 
-@judges("SHARD-9", replace(DEVICES, needs=frozenset({"shards", "dynamic"})), heavy=True)
+@judges("SHARD-9", replace(DEVICES, needs={"shards", "dynamic"}))
 def check_dynamic_masks_on_several_devices(subject: Subject, problem: Problem) -> None:
     """A mask that is known at run time only, split over devices."""
     forward_matches(subject, problem)

@@ -16,14 +16,14 @@ from conformance.checks.compiled_arrays import (
 )
 from conformance.checks.registry import expect, expect_array, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import GRID, ONE_MASK, SHRUNK, MaskDomain
 from conformance.findings.place import Place
 from conformance.problems.problem import Problem
 from reference.blocks import Int32
 from reference.mask_info import Direction, GridMaskInfo
 from reference.shrink import kept_columns, shrunk_width
 
-ONE = Domain(several_masks="never", layout="grid", shrink=True)
+ONE = MaskDomain(allows=ONE_MASK & GRID & SHRUNK)
 
 
 def expected_width(problem: Problem, direction: Direction) -> int:
@@ -84,7 +84,7 @@ def check_padding_does_not_run(subject: Subject, problem: Problem) -> None:
         expect(place, int((grid > 0).sum()), int((label > 0).sum()))
 
 
-@judges("SHRINK-4", Domain(several_masks="always", layout="grid", shrink=True))
+@judges("SHRINK-4", MaskDomain({"per_head_masks"}, GRID & SHRUNK))
 def check_several_masks_keep_the_width(subject: Subject, problem: Problem) -> None:
     """With different masks the grid is as wide as the mask."""
     for direction in subject.description.directions:
@@ -94,7 +94,7 @@ def check_several_masks_keep_the_width(subject: Subject, problem: Problem) -> No
             expect(Place("block_mask", "shape", direction), grid, info.block_mask.shape[1:])
 
 
-@judges("SHRINK-5", Domain(several_masks="never", layout="grid", shrink=True, q_shards="always"))
+@judges("SHRINK-5", MaskDomain({"shards:q"}, ONE_MASK & GRID & SHRUNK))
 def check_every_q_shard_shrinks_by_itself(subject: Subject, problem: Problem) -> None:
     """Every q shard keeps its own blocks in the common width."""
     for direction in subject.description.directions:
@@ -123,7 +123,7 @@ def has_full_row(problem: Problem) -> bool:
     return expected_width(problem, "fwd") == problem.grid()[1]
 
 
-@judges("SHRINK-7", Domain(several_masks="never", layout="grid", shrink=True, where=has_full_row))
+@judges("SHRINK-7", MaskDomain(allows=ONE_MASK & GRID & SHRUNK, where=has_full_row))
 def check_unshrinkable_masks(subject: Subject, problem: Problem) -> None:
     """A mask with a full row keeps its grid, and its full rows stand as they stood."""
     info = subject.mask_info(problem, "fwd")

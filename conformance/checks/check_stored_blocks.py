@@ -9,7 +9,7 @@ import numpy as np
 from conformance.checks.check_mask_info import forward_directions
 from conformance.checks.registry import Violation, expect, expect_array, expect_presence, judges
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import ONE_MASK, MaskDomain
 from conformance.findings.expectation import OneOf
 from conformance.findings.place import Place
 from conformance.problems.problem import Problem
@@ -95,7 +95,7 @@ def check_no_stack_without_partial_blocks(subject: Subject, problem: Problem) ->
             expect_presence(stack, True, info.partial_mask_blocks)
 
 
-@judges("PARTIAL-6", Domain(several_masks="never"))
+@judges("PARTIAL-6", MaskDomain(allows=ONE_MASK))
 def check_bytes_of_stored_blocks(subject: Subject, problem: Problem) -> None:
     """A stored block takes no more than one byte an entry."""
     for direction in subject.description.directions:
@@ -105,8 +105,8 @@ def check_bytes_of_stored_blocks(subject: Subject, problem: Problem) -> None:
             raise Violation(place, OneOf(of="the types of one byte"), stack.dtype)
 
 
-COMPUTED = Domain(
-    several_masks="never",
+COMPUTED = MaskDomain(
+    allows=ONE_MASK,
     kinds=("causal", "local", "chunked_causal", "user"),
     where=lambda problem: problem.masks[0].computable,
 )
@@ -126,7 +126,7 @@ def check_computed_masks_store_nothing(subject: Subject, problem: Problem) -> No
             expect_presence(place.named(name), False, getattr(info, name))
 
 
-@judges("COMPUTE-2", Domain(several_masks="never"))
+@judges("COMPUTE-2", MaskDomain(allows=ONE_MASK))
 def check_mask_function(subject: Subject, problem: Problem) -> None:
     """The mask function agrees with the mask at every pair."""
     for direction in subject.description.directions:

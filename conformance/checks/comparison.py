@@ -18,8 +18,8 @@ from conformance.findings.observation import AsIf, Observation, Value, observe
 from conformance.findings.pictures import Region, region
 from conformance.findings.place import Place
 from conformance.findings.values import Plain, number
+from conformance.problems.arrays import Cotangent, inputs
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import Cotangent, inputs
 from reference.attention import Float, kv_head_of
 from reference.error_budget import error_ratio
 from reference.masks import Bool

@@ -8,9 +8,9 @@ from __future__ import annotations
 from conformance.checks.budgets import arithmetic_of
 from conformance.contract.fence import Subject
 from conformance.drawing.numeric_domain import EXTREME, MODERATE
+from conformance.problems.arrays import overflows, overflows_backward
 from conformance.problems.problem import Problem
 from conformance.problems.ranges import WIDEST
-from conformance.problems.regimes import overflows, overflows_backward
 
 
 def may_be_far(subject: Subject, problem: Problem) -> bool:

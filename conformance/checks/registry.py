@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from conformance.contract.fence import Subject, raised_by
 from conformance.contract.remote.errors import Fatal, NotTried, Refused, is_refusal
 from conformance.drawing.domain import Domain
-from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.findings.expectation import Presence, Refusal
 from conformance.findings.observation import Accepted
 from conformance.findings.pictures import region
@@ -58,14 +58,12 @@ class Check:
       clause_id: the clause it judges.
       function: the check itself.
       domain: the problems it is about.
-      heavy: it builds or traces kernels; fewer problems are tried.
       features: what it needs beyond the features of the clause.
     """
 
     clause_id: str
     function: CheckFunction
-    domain: Domain | NumericDomain
-    heavy: bool = False
+    domain: Domain
     features: tuple[str, ...] = ()
 
     @property
@@ -95,17 +93,15 @@ CHECKS: dict[str, Check] = {}
 
 def judges(
     clause_id: str,
-    domain: Domain | NumericDomain | None = None,
+    domain: Domain | None = None,
     *,
-    heavy: bool = False,
     features: tuple[str, ...] = (),
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Registers a check of one clause.
 
     Args:
       clause_id: an id of the specification.
-      domain: the problems that the check is about; every kind of problem if None.
-      heavy: the check builds or traces kernels.
+      domain: the problems that the check is about; every mask that is known in advance if None.
       features: what the check needs beyond the features of the clause.
 
     Raises:
@@ -118,7 +114,7 @@ def judges(
         name = function.__name__
         if name in CHECKS and CHECKS[name].module != function.__module__:
             raise ValueError(f"two checks are called {name}")
-        CHECKS[name] = Check(clause_id, function, domain or Domain(), heavy, features)
+        CHECKS[name] = Check(clause_id, function, domain or MaskDomain(), features)
         return function
 
     return register

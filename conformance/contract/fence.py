@@ -21,8 +21,8 @@ from conformance.contract.remote.errors import (
 from conformance.findings import text
 from conformance.findings.observation import Raised
 from conformance.findings.violation import Violation
+from conformance.problems.arrays import Cotangent, d_logsumexp, d_out, inputs
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import Cotangent, d_logsumexp, d_out, inputs
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.schedule import Schedule

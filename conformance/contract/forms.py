@@ -17,7 +17,7 @@ from conformance.findings.expectation import OfForm, OneOf
 from conformance.findings.observation import Form
 from conformance.findings.place import Place
 from conformance.findings.violation import Violation
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction, GridMaskInfo
 from reference.schedule import Schedule

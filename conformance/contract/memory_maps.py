@@ -1,9 +1,9 @@
-"""Compiled programs are given up before a process has more of them than its system allows.
+"""Drops compiled programs before a process runs out of memory maps.
 
 A program that JAX has compiled takes about ten memory maps, and Linux allows a process 65530 of them by default. A
-long search would end in the middle of a kernel, as if the kernel were to blame.
+long search would crash in the middle of a kernel, as if the kernel were to blame.
 
-Runs on Python 3.9, like all that a process of an implementation needs.
+Runs on Python 3.9, like everything that a worker imports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import gc
 import sys
 from pathlib import Path
 
-#: Maps are counted once in so many calls: that takes milliseconds.
+#: Count the maps once in this many calls: counting takes milliseconds.
 EVERY = 50
 
 _MAPS = Path("/proc/self/maps")
@@ -24,7 +24,7 @@ class Room:
     """Watches the memory maps of this process.
 
     Attributes:
-      limit: programs are given up above this number of maps; None where nobody counts them.
+      limit: drop programs above this number of maps; None where the system does not limit them.
     """
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class Room:
             self.limit = int(_LIMIT.read_text(encoding="ascii")) // 2
 
     def make(self, every: int = EVERY) -> bool:
-        """Gives up all compiled programs if there are many maps; JAX compiles again what is needed again.
+        """Drops all compiled programs if there are many maps; JAX recompiles what is needed again.
 
         Args:
-          every: do nothing but once in so many calls.
+          every: only look once in this many calls.
 
         Returns:
-          Whether programs were given up.
+          Whether programs were dropped.
         """
         self.calls += 1
         if self.limit is None or self.calls % every or count() <= self.limit:
@@ -54,7 +54,7 @@ class Room:
 
 
 def count() -> int:
-    """Memory maps of this process."""
+    """The number of memory maps of this process."""
     with _MAPS.open("rb") as file:
         return sum(1 for _ in file)
 

@@ -5,11 +5,11 @@ An adapter is any object with two methods::
     describe() -> Description
     prepare(problem) -> an object with the methods of the features that were declared
 
-What is not declared is reported as *n/a*. A declared feature that fails is a violation. Single problems may be
-refused: ``NotImplementedError`` with a message, raised by the implementation's own code, is neither a pass nor
-a failure.
-`prepare` does the work that a user would do before the first call (compile the mask, build the kernel); the
-object that it returns offers the methods of `Prepared`, as many as the declared features need.
+A feature that is not declared is reported as *n/a*. A declared feature that fails is a violation. An implementation
+may refuse single problems: a ``NotImplementedError`` with a message, raised by its own code, is neither a pass nor a
+failure.
+`prepare` does what a user would do before the first call: compile the mask, build the kernel. The object that it
+returns has those methods of `Prepared` that the declared features need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, ArithmeticProfile
 from reference.flat import FlatMaskInfo
@@ -30,41 +30,41 @@ from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
-#: Every feature that an adapter can declare, with what declaring it promises.
+#: Every feature that an adapter can declare, and what it promises.
 FEATURES: dict[str, str] = {
-    "masks": "prepared.mask(head) is indexable, comparable and hashable",
-    "mask:full": "full masks are given to the implementation as such",
-    "mask:causal": "causal masks are given as such",
-    "mask:local": "local masks are given as such",
-    "mask:chunked_causal": "chunked causal masks are given as such",
-    "mask:and": "intersections of masks are given as such",
-    "mask:or": "unions of masks are given as such",
+    "masks": "prepared.mask(head) can be sliced, compared and hashed",
+    "mask:full": "full masks are handed to the implementation as such",
+    "mask:causal": "causal masks are handed over as such",
+    "mask:local": "local masks are handed over as such",
+    "mask:chunked_causal": "chunked causal masks are handed over as such",
+    "mask:and": "intersections of masks are handed over as such",
+    "mask:or": "unions of masks are handed over as such",
     "mask_function": "prepared.mask_at(head, q_ids, kv_ids) evaluates masks at any positions, as kernels do",
     "mask_function:kernel": "prepared.mask_at(…, kernel=True) does so inside a kernel",
-    "mask_bounds": "prepared.mask_bounds(…) says of rectangles whether any and whether all pairs are visible",
-    "mask_intervals": "prepared.mask_intervals(head, q_ids) gives the visible key positions as intervals",
+    "mask_bounds": "prepared.mask_bounds(…) tells whether any pair, and whether every pair, of a rectangle is visible",
+    "mask_intervals": "prepared.mask_intervals(head, q_ids) returns the visible key positions as intervals",
     "mask_info": "prepared.mask_info(direction) returns the compiled arrays",
     "layout:grid": "the arrays have the two-dimensional layout",
     "layout:flat": "the arrays have the flat layout",
-    "static": "masks that are known in advance",
+    "static": "masks that are known when the kernel is built",
     "dynamic_masks": "masks whose values are known only at run time",
     "traced_masks": "prepared.forward(…, traced_mask=True): the mask is an argument of the compiled program",
-    "backward_info": "arrays and schedules for the backward directions in `directions`",
+    "backward_info": "compiled arrays and schedules of the backward directions in `directions`",
     "per_head_masks": "every head may have its own mask",
     "computable_masks": "causal, local and chunked causal masks are computed in the kernel",
-    "stored_masks": "partial blocks are stored and fetched",
-    "downcast": "index arrays are stored in the smallest type",
+    "stored_masks": "partial blocks are stored in memory and fetched",
+    "downcast": "index arrays have the smallest integer type that fits",
     "shrink": "the grid is shrunk",
     "shards:q": "the query sequence can be sharded",
     "shards:head": "the heads can be sharded",
     "shards:kv": "the key sequence can be sharded",
-    "schedule": "prepared.schedule(direction, shard) returns the steps of the kernel",
+    "schedule": "prepared.schedule(direction, shard) returns the steps that the kernel takes",
     "forward": "prepared.forward(inputs) returns the attention output",
     "backward": "prepared.backward(inputs, d_out) returns the gradients",
     "residuals": "forward returns logsumexp",
     "residuals:max_logits": "forward returns max_logits",
     "residuals:gradients": "prepared.backward(…, with_residuals=True): gradients of a call that returns residuals",
-    "residuals:cotangent": "prepared.backward(…, d_logsumexp=…): a loss on logsumexp is differentiated or refused",
+    "residuals:cotangent": "prepared.backward(…, d_logsumexp=…) differentiates a loss on logsumexp, or refuses it",
     "segment_ids": "segment ids",
     "soft_cap": "a soft cap on the logits",
     "sinks": "attention sinks, with their gradient if backward is declared",
@@ -72,19 +72,19 @@ FEATURES: dict[str, str] = {
     "mqa": "all query heads share one key/value head",
     "head_dim_v": "v may have another head dimension than q and k",
     "bfloat16": "bfloat16 arrays",
-    "empty_rows:zero": "rows that see nothing are zero, and contribute nothing to any gradient",
+    "empty_rows:zero": "rows that see no key have output 0 and contribute nothing to any gradient",
     "vmap": "prepared.forward_batch(list of inputs) runs them as one batch",
-    "vmap:backward": "prepared.backward_batch(list of inputs, list of d_out) does so for gradients",
-    "fused_backward": "dq, dk and dv come from one kernel (option chooses, if split is offered too)",
+    "vmap:backward": "prepared.backward_batch(list of inputs, list of d_out) computes gradients of a batch",
+    "fused_backward": "dq, dk and dv come from one kernel (an option chooses, if split_backward is declared too)",
     "split_backward": "dq comes from a kernel of its own",
-    "edit_mask_info": "prepared.forward(inputs, edit=…) runs from an edited MaskInfo",
-    "uninitialised": "prepared.forward(…, uninitialised=True): memory starts as NaN, strays raise",
+    "edit_mask_info": "prepared.forward(inputs, edit=…) runs on edited MaskInfo arrays",
+    "uninitialised": "prepared.forward(…, uninitialised=True): memory starts as NaN, reads out of bounds raise",
     "sharded": "forward and backward run on problem.shards devices, each with its part of the arrays",
     "ring": "forward and backward over problem.ring devices",
-    "ring:sinks": "sinks in the ring; without it they must be refused there",
+    "ring:sinks": "sinks in the ring; an adapter without this feature must refuse them there",
 }
 
-#: Features that a declaration of each profile must contain to look complete.
+#: The features that each profile requires; `smoke` says which profiles a declaration completes.
 PROFILES: dict[str, tuple[str, ...]] = {
     "mask-info": ("masks", "mask_info", "static"),
     "inference": ("masks", "mask_info", "static", "schedule", "forward", "segment_ids", "gqa"),
@@ -101,16 +101,16 @@ class Forward:
     """What a forward call returned.
 
     Attributes:
-      output: float ``[heads, q_len, head_dim_v]``, converted exactly from `dtype`.
-      dtype: name of the type that the implementation returned.
-      logsumexp, max_logits: float ``[heads, q_len]``; None if they were not asked for.
-      residual_dtype: name of the type of the residuals.
+      output: float ``[heads, q_len, head_dim_v]``, converted from `dtype` without rounding.
+      dtype: the type that the implementation returned, such as ``"bfloat16"``.
+      logsumexp, max_logits: float ``[heads, q_len]``; None if the call returned none.
+      residual_dtype: the type of the residuals.
     """
 
-    output: NDArray[Any]
+    output: NDArray[np.floating[Any]]
     dtype: str
-    logsumexp: NDArray[Any] | None = None
-    max_logits: NDArray[Any] | None = None
+    logsumexp: NDArray[np.floating[Any]] | None = None
+    max_logits: NDArray[np.floating[Any]] | None = None
     residual_dtype: str = "float32"
 
 
@@ -119,23 +119,23 @@ class Gradients:
     """What a backward call returned.
 
     Attributes:
-      dq, dk, dv: float, shapes of q, k and v, converted exactly from `dtypes`.
+      dq, dk, dv: float, in the shapes of q, k and v, converted from `dtypes` without rounding.
       dsinks: float ``[heads]``; None without sinks.
-      dtypes: names of the types that the implementation returned, in the order dq, dk, dv.
-      dtype_of_dsinks: the same for dsinks.
+      dtypes: the types that the implementation returned for dq, dk and dv.
+      dtype_of_dsinks: the type that it returned for dsinks.
     """
 
-    dq: NDArray[Any]
-    dk: NDArray[Any]
-    dv: NDArray[Any]
-    dsinks: NDArray[Any] | None = None
+    dq: NDArray[np.floating[Any]]
+    dk: NDArray[np.floating[Any]]
+    dv: NDArray[np.floating[Any]]
+    dsinks: NDArray[np.floating[Any]] | None = None
     dtypes: tuple[str, str, str] = ("float32", "float32", "float32")
     dtype_of_dsinks: str = "float32"
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How an implementation computes for one type of arrays. Nobody declares a tolerance.
+    """How an implementation rounds, for one type of arrays. Budgets follow from it; nobody declares a tolerance.
 
     Attributes:
       forward, backward: profiles of `reference.error_budget`.
@@ -145,7 +145,7 @@ class Arithmetic:
     backward: ArithmeticProfile
 
 
-#: Rounds nothing but what the types force: float32 sums, bfloat16 storage of bfloat16 arrays.
+#: Only what the types force: float32 sums; probabilities of bfloat16 arrays are stored in bfloat16.
 DEFAULT_ARITHMETIC: Mapping[str, Arithmetic] = {
     "float32": Arithmetic(FLOAT32, FLOAT32),
     "bfloat16": Arithmetic(BFLOAT16_STORED, BFLOAT16_STORED),
@@ -158,17 +158,17 @@ class Description:
 
     Attributes:
       name: short name, as on the command line.
-      version: of the implementation that is being tested.
+      version: version of the implementation under test.
       features: names from `FEATURES`.
-      directions: for which mask_info and schedule are offered.
-      info_block_multiples: (q, kv) multiples that block sizes must have to compile a mask.
-      kernel_block_multiples: (q, kv) multiples that block sizes must have to run a kernel.
-      options: implementation options of the kernels, every value of which is exercised, by name.
-      arithmetic: how it computes, by type of the arrays. An object that `prepare` returns may have a
+      directions: the directions that `Prepared.mask_info` and `Prepared.schedule` support.
+      info_block_multiples: block sizes (q, kv) must be multiples of these to compile a mask.
+      kernel_block_multiples: block sizes (q, kv) must be multiples of these to run a kernel.
+      options: values of each option of the kernels, the default first; the suite tries every value.
+      arithmetic: how it rounds, by the type of the arrays. The object that `prepare` returns may have a
         method ``arithmetic()`` that overrides it for the options of its problem.
-      head_dims: head dimensions that the kernels can run.
-      empty_logsumexp: documented logsumexp of rows that see nothing; None for ``-inf``.
-      ring_sizes: numbers of devices that a ring can have here.
+      head_dims: head dimensions that the kernels support.
+      empty_logsumexp: documented logsumexp of rows that see no key; None for ``-inf``.
+      ring_sizes: numbers of devices that a ring can have.
     """
 
     name: str
@@ -196,12 +196,12 @@ class Description:
         return set(features) <= self.features
 
 
-#: A change of compiled arrays, for clauses about what a kernel must ignore.
+#: Changes compiled arrays, for clauses about what a kernel must ignore.
 Edit = Callable[["GridMaskInfo | FlatMaskInfo"], "GridMaskInfo | FlatMaskInfo"]
 
 
 class MaskObject(Protocol):
-    """A mask of the implementation."""
+    """A mask object of the implementation."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -210,10 +210,10 @@ class MaskObject(Protocol):
 
 
 class Prepared(Protocol):
-    """What `prepare` returns. A method is called only if its feature was declared."""
+    """What `Adapter.prepare` returns. The suite calls a method only if its feature was declared."""
 
     def mask(self, head: int) -> MaskObject:
-        """The implementation's own mask object of one head (feature ``masks``)."""
+        """Returns the implementation's own mask object of one head (feature ``masks``)."""
 
     def mask_at(
         self,
@@ -223,15 +223,15 @@ class Prepared(Protocol):
         *,
         kernel: bool = False,
     ) -> Bool | None:
-        """The mask function of one head at pairs of positions (feature ``mask_function``).
+        """Evaluates the mask function of one head at pairs of positions (feature ``mask_function``).
 
         Args:
           head: whose mask.
-          q_ids, kv_ids: positions, two-dimensional, that broadcast.
+          q_ids, kv_ids: int32 positions, two-dimensional, that broadcast against each other.
           kernel: evaluate it inside a kernel (feature ``mask_function:kernel``).
 
         Returns:
-          bool that broadcasts to the pairs; None if kernels do not compute this mask.
+          bool, broadcasts to the pairs; None if kernels do not compute this mask.
         """
 
     def mask_bounds(
@@ -242,31 +242,31 @@ class Prepared(Protocol):
         kv_lo: NDArray[np.int32],
         kv_hi: NDArray[np.int32],
     ) -> tuple[Bool, Bool] | None:
-        """Whether any and whether all pairs of rectangles are visible (feature ``mask_bounds``).
+        """Tells whether any pair, and whether every pair, of rectangles is visible (feature ``mask_bounds``).
 
         Args:
           head: whose mask.
-          q_lo, q_hi, kv_lo, kv_hi: inclusive bounds that broadcast, one element a rectangle.
+          q_lo, q_hi, kv_lo, kv_hi: inclusive int32 bounds that broadcast, one element per rectangle.
 
         Returns:
-          Two arrays that broadcast to the rectangles; None if this mask does not say.
+          Two bool arrays that broadcast to the rectangles; None if this mask cannot tell.
         """
 
     def mask_intervals(
         self, head: int, q_ids: NDArray[np.int32]
     ) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]] | None:
-        """Intervals of the key positions that queries see (feature ``mask_intervals``).
+        """Returns the key positions that queries see, as intervals (feature ``mask_intervals``).
 
         Returns:
-          Inclusive bounds ``lo`` and ``hi``, one axis of intervals before those of ``q_ids``; empty where
-          ``lo > hi``. None if this mask does not say.
+          Inclusive bounds ``lo`` and ``hi``, with an axis of intervals before the axes of ``q_ids``; an interval
+          with ``lo > hi`` is empty. None if this mask cannot tell.
         """
 
     def mask_info(self, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
-        """The compiled arrays of all shards (feature ``mask_info``)."""
+        """Returns the compiled arrays of all shards (feature ``mask_info``)."""
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
-        """The steps of the kernel on one shard (feature ``schedule``)."""
+        """Returns the steps that the kernel takes on one shard (feature ``schedule``)."""
 
     def forward(
         self,
@@ -277,19 +277,19 @@ class Prepared(Protocol):
         uninitialised: bool = False,
         traced_mask: bool = False,
     ) -> Forward:
-        """Attention (feature ``forward``); over ``problem.ring`` devices if that is above 1.
+        """Computes attention (feature ``forward``), over ``problem.ring`` devices if that is above 1.
 
         Args:
           inputs: the arrays.
           residuals: also return logsumexp, and max_logits where declared.
           edit: applied to the compiled forward arrays before the call (feature ``edit_mask_info``).
-          uninitialised: run with memory that starts as NaN (feature ``uninitialised``).
+          uninitialised: memory starts as NaN (feature ``uninitialised``).
           traced_mask: the values of a run-time mask are an argument of the compiled program (feature
             ``traced_masks``).
         """
 
     def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:
-        """The same call for several inputs as one batch (feature ``vmap``)."""
+        """Computes attention for several inputs as one batch (feature ``vmap``)."""
 
     def backward(
         self,
@@ -299,32 +299,37 @@ class Prepared(Protocol):
         with_residuals: bool = False,
         d_logsumexp: NDArray[np.float32] | None = None,
     ) -> Gradients:
-        """Gradients of ``sum(output * d_out)`` (feature ``backward``).
+        """Computes the gradients of ``sum(output * d_out)`` (feature ``backward``).
 
         Args:
           inputs: the arrays.
-          d_out: float32 ``[heads, q_len, head_dim_v]``, exact in ``problem.dtype``.
-          with_residuals: differentiate the call that also returns residuals, whose cotangent is 0
+          d_out: float32 ``[heads, q_len, head_dim_v]``; ``problem.dtype`` represents its values exactly.
+          with_residuals: differentiate the call that also returns residuals, with cotangents of 0 for them
             (feature ``residuals:gradients``).
-          d_logsumexp: float32 ``[heads, q_len]``, adds ``sum(logsumexp * d_logsumexp)`` to the loss, or raises
+          d_logsumexp: float32 ``[heads, q_len]``: adds ``sum(logsumexp * d_logsumexp)`` to the loss, or raises
             (feature ``residuals:cotangent``).
         """
 
     def backward_batch(
         self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
     ) -> list[Gradients]:
-        """The gradients of several inputs as one batch (feature ``vmap:backward``)."""
+        """Computes the gradients for several inputs as one batch (feature ``vmap:backward``)."""
 
 
 class Adapter(Protocol):
     """An implementation under test."""
 
     def describe(self) -> Description:
-        """Name, version and declared features. Called once."""
+        """Returns the name, the version and the declared features. Called once."""
 
     def prepare(self, problem: Problem) -> Any:
-        """The implementation made ready for one problem, see `Prepared`."""
+        """Makes the implementation ready for one problem.
+
+        Returns:
+          An object with those methods of `Prepared` that the declared features need; not typed as such, because
+          few implementations have all of them.
+        """
 
 
 class AdapterError(Exception):
-    """The adapter cannot be loaded or used; the message says what to do."""
+    """An adapter cannot be loaded or used; the message says what to do."""

@@ -1,4 +1,4 @@
-"""What a check asked an implementation for, so that the same can be asked without the suite."""
+"""Records the calls that a check makes, so that a script can repeat them without the suite."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Call:
     """One call of an implementation.
 
     Attributes:
-      problem: what was prepared.
-      method: of the prepared problem; ``prepare`` for the preparation itself.
-      arguments, keywords: of the call.
-      answer: what was returned; None if it raised.
-      error: what was raised; None if it returned.
+      problem: the problem that was prepared.
+      method: the method that was called; ``prepare`` for the preparation itself.
+      arguments, keywords: what it was given.
+      answer: what it returned; None if it raised.
+      error: what it raised; None if it returned.
     """
 
     problem: Problem
@@ -31,7 +31,7 @@ class Call:
 
 
 class _Recorded:
-    """A prepared problem whose calls are written down."""
+    """A prepared problem whose calls are recorded."""
 
     def __init__(self, prepared: Any, problem: Problem, calls: list[Call]) -> None:
         self._prepared = prepared
@@ -57,10 +57,10 @@ class _Recorded:
 
 
 class Recorder:
-    """An adapter that writes down what is asked of another.
+    """An adapter that records the calls of another one.
 
     Attributes:
-      calls: in their order.
+      calls: in the order in which they were made.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -68,11 +68,11 @@ class Recorder:
         self.calls: list[Call] = []
 
     def describe(self) -> Description:
-        """As the other."""
+        """See `Adapter`."""
         return self.adapter.describe()
 
     def prepare(self, problem: Problem) -> _Recorded:
-        """As the other."""
+        """See `Adapter`."""
         try:
             prepared = self.adapter.prepare(problem)
         except BaseException as error:

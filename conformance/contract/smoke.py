@@ -1,4 +1,4 @@
-"""A short run through everything that an adapter declares, before it is judged."""
+"""The smoke test: calls everything that an adapter declares once, before it is judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reference.sharding import Shard
 
 @dataclass(frozen=True)
 class Step:
-    """One call of the smoke test: its name and what went wrong ("" if nothing)."""
+    """One call of the smoke test: its name, and what went wrong ("" if nothing did)."""
 
     name: str
     error: str = ""
@@ -39,11 +39,11 @@ def smoke(adapter: Adapter, whole: bool = True) -> tuple[Description | None, lis
 
     Args:
       adapter: what to call.
-      whole: go on after `describe` and `prepare`.
+      whole: continue after `describe` and `prepare`.
 
     Returns:
-      The description (None if it could not be had), and the steps in order; after `describe` or
-      `prepare` fail nothing else is tried.
+      The description (None if `describe` fails), and the steps in order; nothing is tried after
+      `describe` or `prepare` has failed.
     """
     try:
         description = adapter.describe()
@@ -76,7 +76,7 @@ def smoke(adapter: Adapter, whole: bool = True) -> tuple[Description | None, lis
 
 
 def _calls(subject: Subject, problem: Problem) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The calls to make, lazily: later ones need the earlier ones."""
+    """Yields the calls to make, each when the ones before it have passed."""
     description = subject.description
     yield "prepare", partial(subject.prepare, problem)  # the first, see `smoke`
     if description.offers("masks"):
@@ -104,7 +104,7 @@ def ready(impl: str, where: Where) -> tuple[Adapter, Subject]:
     """Loads an adapter and runs the beginning of the smoke test.
 
     Raises:
-      AdapterError: it cannot be loaded, or cannot do what every run needs.
+      AdapterError: it cannot be loaded, or `describe` or `prepare` fails.
     """
     adapter = where.open(impl)
     description, steps = smoke(adapter, whole=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
 from conformance.contract.protocol import Description
+from conformance.drawing.domain import Domain, Work
 from conformance.drawing.ingredients import (
     EMPTYING,
     SEGMENTS,
@@ -17,10 +18,12 @@ from conformance.drawing.ingredients import (
     patterns,
     simple_masks,
 )
-from conformance.drawing.signatures import SIGNATURES, TRAITS, Signature, traits_of, unit
+from conformance.drawing.numeric_vectors import VECTORS, NumericVector
+from conformance.drawing.signatures import SIGNATURES, VARYING, Signature, unit
 from conformance.drawing.strategies import differs
+from conformance.problems.arrays import overflows_backward
+from conformance.problems.features import COMPUTED
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import overflows_backward
 from reference.masks import Expr
 
 #: Regimes for implementations of any arithmetic: every logit is moderate.
@@ -29,90 +32,91 @@ MODERATE = ("signed", "flat", "rising", "falling", "positive", "cancelling", "re
 GENERAL = (*MODERATE, "tilted", "low", "leading")
 
 
+#: Which kernels the checks of a group run, as in `NumericVector.passes`.
+PASSES = {"numerics-forward": "f", "numerics-residuals": "r", "numerics-backward": "b",
+          "numerics-ring-backward": "b"}  # fmt: skip
+
+
 @dataclass(frozen=True)
-class NumericDomain:
+class NumericDomain(Domain):
     """The numerical problems of a check. The default is plain attention in the general regimes.
 
     Attributes:
-      needs: traits that every problem has.
-      allows: traits that a problem may have.
-      signatures: names of signatures to choose from; None for all that fit the traits.
-      regimes: regimes to choose from.
-      where: a further condition that problems must meet.
+      signatures: names of signatures to choose from; None for all that have the features.
       extreme_sinks: whether sinks are far from the logits (True), near them (False), or either (None).
       offers_option: name of an option that the implementation must have.
       broad: the domain holds every feature: it is searched although that takes new kernels.
-      costly: a kernel takes seconds to build, and other checks try the options on cheaper ones: the quick
-        profile repeats no problem for every option, and draws half as many.
-      group: checks of one group run in one process, where they share compiled kernels.
     """
 
-    needs: frozenset[str] = frozenset()
-    allows: frozenset[str] = frozenset()
-    signatures: tuple[str, ...] | None = None
     regimes: tuple[str, ...] = GENERAL
-    where: Callable[[Problem], bool] | None = None
+    group: str = "numerics-forward"
+    signatures: tuple[str, ...] | None = None
     extreme_sinks: bool | None = None
     offers_option: str | None = None
     broad: bool = False
-    costly: bool = False
-    group: str = "numerics-forward"
 
-    #: Numerical problems are always searched, not only fixed ones.
-    only = ()
+    about = COMPUTED
+    #: Some implementations have run-time masks only.
+    free = frozenset({"dynamic"})
+
+    @property
+    def work(self) -> Work:
+        if self.broad:
+            return "broad"
+        return "ring" if "ring" in self.needs else "numbers"
 
     def contains(self, problem: Problem) -> bool:
-        """Whether a problem belongs to the domain."""
-        traits = traits_of(problem)
-        if not self.needs <= traits <= self.needs | self.allows | {"dynamic"}:
-            return False
-        if problem.regime not in self.regimes:
-            return False
         if self.extreme_sinks is not None and problem.sinks is not None:
             extreme = any(abs(sink) > EXTREME for sink in problem.sinks)
             if extreme != self.extreme_sinks:
                 return False
-        if self.backward and overflows_backward(problem):
-            return False
-        return self.where is None or self.where(problem)
-
-    @property
-    def backward(self) -> bool:
-        """Whether the checks look at gradients."""
-        return self.group.endswith("backward")
+        overflows = self.backward and overflows_backward(problem)
+        return not overflows and super().contains(problem)
 
     def pool(self, description: Description) -> list[Signature]:
         """The signatures of the domain that an implementation can be given."""
-        varying = {"per_head_masks", "options", "empty_rows"}
         return [
             item
             for item in SIGNATURES
-            if self.needs - varying <= item.traits <= self.needs | self.allows
+            if self.needs - VARYING <= item.features & COMPUTED <= self.needs | self.allows
             and (not item.many if self.signatures is None else item.name in self.signatures)
             and item.fits(description)
         ]
 
     def possible(self, description: Description) -> bool:
-        """Whether an implementation declares what all problems of the domain need."""
-        needed = {TRAITS[name] for name in self.needs} - {""}
         if "options" in self.needs and not description.options:
             return False
         if self.offers_option is not None and self.offers_option not in description.options:
             return False
-        return description.offers(*needed)
-
-    def may(self, trait: str) -> str:
-        """``always``, ``any`` or ``never``: whether problems have a trait."""
-        if trait in self.needs:
-            return "always"
-        return "any" if trait in self.allows else "never"
+        return super().possible(description)
 
     def strategy(self, description: Description) -> st.SearchStrategy[Problem]:
-        """Problems of the domain that the implementation can be given."""
         pool = [item for item in self.pool(description) if not item.many]
         if not pool or not self.possible(description):
             return st.nothing()
         return numeric_problems(self, description, pool).filter(self.contains)
+
+    def vectors(
+        self, description: Description, every_variant: bool = True
+    ) -> Iterator[tuple[NumericVector, Problem]]:
+        if not self.possible(description):
+            return
+        names = {item.name for item in self.pool(description)}
+        kernel = PASSES.get(self.group, "")
+        for item in VECTORS:
+            if item.signature not in names or kernel not in item.passes:
+                continue
+            if len(item.masks) > 1 and not description.offers("per_head_masks"):
+                continue
+            problem = item.build(description)
+            variants: list[tuple[tuple[str, Any], ...]] = [()]
+            repeats = kernel in item.options and item.options != ""
+            if repeats and (every_variant or not self.costly) and self.may("options") != "never":
+                variants += list(with_options(description))
+            for options in variants:
+                made = problem.but(options=options or problem.options)
+                if self.contains(made):
+                    yield item, made
 
 
 #: Sinks above this size are far from the logits of the moderate regimes.

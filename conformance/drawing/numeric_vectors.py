@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from conformance.contract.protocol import Description
+from conformance.drawing.domain import Vector
 from conformance.drawing.ingredients import SEGMENTS, simple_masks
-from conformance.drawing.numeric_domain import NumericDomain, with_options
 from conformance.drawing.signatures import signature, unit
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.problem import Problem
@@ -16,18 +15,12 @@ from reference.masks import Expr
 
 INF = float("inf")
 
-#: Which kernels the checks of a group run.
-PASSES = {"numerics-forward": "f", "numerics-residuals": "r", "numerics-backward": "b",
-          "numerics-ring-backward": "b"}  # fmt: skip
-
 
 @dataclass(frozen=True)
-class NumericVector:
+class NumericVector(Vector):
     """A fixed numerical problem.
 
     Attributes:
-      name: for reports and expectation files.
-      bug_class: what kind of mistake it finds.
       signature: name of a signature.
       masks: a name of `simple_masks`, ``noise`` (every pair at random), or rows of block letters separated by
         spaces; one for all heads or one a head.
@@ -40,8 +33,6 @@ class NumericVector:
         kernels of its own.
     """
 
-    name: str
-    bug_class: str
     signature: str
     masks: tuple[str, ...]
     regime: str = "signed"
@@ -207,33 +198,3 @@ VECTORS: tuple[NumericVector, ...] = (
     _v("ring-partial-backward", "arrays of another direction", "ring2-blocks", "2202 2220 2202 2220", passes="b",
        given=(("use_base2_exp", False),)),
 )  # fmt: skip
-
-
-def numeric_vectors(
-    domain: NumericDomain, description: Description, every_variant: bool = True
-) -> Iterator[tuple[NumericVector, Problem]]:
-    """The fixed problems of a domain that an implementation can be given.
-
-    Args:
-      domain: of a check.
-      description: of the implementation.
-      every_variant: repeat problems for every option also where `NumericDomain.costly` is set.
-    """
-    if not domain.possible(description):
-        return
-    names = {item.name for item in domain.pool(description)}
-    for item in VECTORS:
-        if item.signature not in names or PASSES.get(domain.group, "") not in item.passes:
-            continue
-        if len(item.masks) > 1 and not description.offers("per_head_masks"):
-            continue
-        problem = item.build(description)
-        variants: list[tuple[tuple[str, Any], ...]] = [()]
-        chosen = PASSES.get(domain.group, "") in item.options and item.options != ""
-        repeats = chosen and (every_variant or not domain.costly)
-        if repeats and domain.may("options") != "never":
-            variants += list(with_options(description))
-        for options in variants:
-            made = problem.but(options=options or problem.options)
-            if domain.contains(made):
-                yield item, made

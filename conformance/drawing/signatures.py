@@ -7,63 +7,35 @@ small pool of *signatures*. Masks, regimes, seeds, segments and sinks vary insid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypedDict, Unpack
 
 from conformance.contract.protocol import Description
+from conformance.problems.features import FEATURES, declared_for, features_of
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import seeing_rows
 from reference.mask_info import Shards
-from reference.masks import Expr
+from reference.masks import Expr, Full
 
 Runs = tuple[tuple[int, int], ...]
 
-#: Properties of problems that domains ask for, with the feature that an implementation must declare.
-TRAITS: dict[str, str] = {
-    "gqa": "gqa",
-    "mqa": "mqa",
-    "segment_ids": "segment_ids",
-    "soft_cap": "soft_cap",
-    "sinks": "sinks",
-    "head_dim_v": "head_dim_v",
-    "bfloat16": "bfloat16",
-    "per_head_masks": "per_head_masks",
-    "dynamic": "dynamic_masks",
-    "shards": "sharded",
-    "ring": "ring",
-    "blocks": "",
-    "options": "",
-    "empty_rows": "",
-}
-
-
-def traits_of(problem: Problem) -> frozenset[str]:
-    """The properties that a problem has, out of `TRAITS`."""
-    seen = seeing_rows(problem)
-    sizes = {problem.blocks.of("fwd"), problem.blocks.of("dq"), problem.blocks.of("dkv")}
-    compute = problem.blocks.kv_compute or problem.blocks.kv_dkv_compute
-    facts = {
-        "gqa": 1 < problem.kv_heads < problem.heads,
-        "mqa": problem.kv_heads == 1 < problem.heads,
-        "segment_ids": problem.segments is not None,
-        "soft_cap": problem.soft_cap is not None,
-        "sinks": problem.sinks is not None,
-        "head_dim_v": problem.head_dim_v != problem.head_dim,
-        "bfloat16": problem.dtype == "bfloat16",
-        "per_head_masks": not problem.single_mask,
-        "dynamic": problem.dynamic,
-        "shards": problem.shards != Shards(),
-        "ring": problem.ring > 1,
-        "blocks": len(sizes) > 1 or compute is not None,
-        "options": bool(problem.options),
-        "empty_rows": not bool(seen.all()),
-    }
-    return frozenset(name for name, fact in facts.items() if fact)
+#: Features that vary inside a signature.
+VARYING = frozenset({"per_head_masks", "options", "empty_rows"})
 
 
 def unit(description: Description) -> tuple[int, int]:
     """The block size (q, kv) of numerical problems: the smallest multiple of at least 8 tokens."""
     q, kv = (m * -(-8 // m) for m in description.kernel_block_multiples)
     return q, kv
+
+
+class Varying(TypedDict, total=False):
+    """Fields of a problem that vary inside a signature."""
+
+    regime: str
+    seed: int
+    segments: tuple[Runs, Runs] | None
+    sinks: tuple[float, ...] | None
+    options: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -104,87 +76,70 @@ class Signature:
     dims: tuple[int, int] | None = None
     many: bool = False
 
-    @property
-    def traits(self) -> frozenset[str]:
-        """The properties that every problem of the signature has."""
-        facts = {
-            "gqa": 1 < self.kv_heads < self.heads,
-            "mqa": self.kv_heads == 1 < self.heads,
-            "segment_ids": self.segments,
-            "soft_cap": self.soft_cap is not None,
-            "sinks": self.sinks,
-            "head_dim_v": self.wide_v,
-            "bfloat16": self.dtype == "bfloat16",
-            "ring": self.ring > 1,
-            "shards": self.shards != Shards(),
-            "dynamic": self.dynamic,
-            "blocks": self.blocks != BlockSizes(1, 1),
+    @cached_property
+    def features(self) -> frozenset[str]:
+        """The features that every problem of the signature has."""
+        dims = (128, 64) if self.wide_v else (128, 128)
+        example = self._made((1, 1), dims, (Full(),), self.dynamic)
+        if self.segments:
+            example = example.but(segments=(((0, example.q_len),), ((0, example.kv_len),)))
+        if self.sinks:
+            example = example.but(sinks=(0.0,) * self.heads)
+        return features_of(example, FEATURES.keys() - VARYING)
+
+    def _made(
+        self, units: tuple[int, int], dims: tuple[int, int], masks: tuple[Expr, ...], dynamic: bool
+    ) -> Problem:
+        """A problem without segments and sinks, for units of (q, kv) tokens and head dimensions of (q, v)."""
+        sizes = {
+            name: value * units[0 if name.startswith("q") else 1]
+            for name, value in vars(self.blocks).items()
+            if value is not None
         }
-        return frozenset(name for name, fact in facts.items() if fact)
+        return Problem(
+            self.grid[0] * units[0],
+            self.grid[1] * units[1],
+            masks,
+            BlockSizes(**sizes),
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=dims[0],
+            head_dim_v=dims[1],
+            dtype=self.dtype,
+            soft_cap=self.soft_cap,
+            ring=self.ring,
+            shards=self.shards,
+            dynamic=dynamic,
+        )
 
     def build(
-        self,
-        description: Description,
-        masks: tuple[Expr, ...],
-        *,
-        regime: str = "signed",
-        seed: int = 0,
-        segments: tuple[Runs, Runs] | None = None,
-        sinks: tuple[float, ...] | None = None,
-        options: tuple[tuple[str, Any], ...] = (),
+        self, description: Description, masks: tuple[Expr, ...], **more: Unpack[Varying]
     ) -> Problem:
         """A problem of the signature.
 
         Args:
           description: of the implementation; decides block sizes and head dimensions.
           masks: one for all heads, or one a head.
-          regime, seed, options: as in `Problem`.
-          segments, sinks: given if and only if the signature has them.
+          more: segments and sinks are given if and only if the signature has them.
         """
-        q, kv = unit(description)
-        sizes = {
-            name: value * (q if name.startswith("q") else kv)
-            for name, value in vars(self.blocks).items()
-            if value is not None
-        }
         dim = self.head_dim or min(description.head_dims)
         others = [d for d in sorted(description.head_dims) if d != dim]
+        dims = (dim, others[0] if self.wide_v and others else dim)
         if self.dims is not None and set(self.dims) <= set(description.head_dims):
-            dim, others = self.dims[0], [self.dims[1]]
-        return Problem(
-            self.grid[0] * q,
-            self.grid[1] * kv,
-            masks,
-            BlockSizes(**sizes),
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=dim,
-            head_dim_v=others[0] if self.wide_v and others else dim,
-            dtype=self.dtype,
-            segments=segments,
-            sinks=sinks,
-            soft_cap=self.soft_cap,
-            ring=self.ring,
-            shards=self.shards,
-            dynamic=self.dynamic or not description.offers("static"),
-            options=options,
-            regime=regime,
-            seed=seed,
-        )
+            dims = self.dims
+        dynamic = self.dynamic or not description.offers("static")
+        return self._made(unit(description), dims, masks, dynamic).but(**more)
 
     def fits(self, description: Description) -> bool:
         """Whether an implementation declares what the signature needs."""
-        needed = {TRAITS[name] for name in self.traits} - {""}
-        if self.ring > 1 and self.sinks:
-            needed.add("ring:sinks")
-        needed |= {f"shards:{name}" for name, count in vars(self.shards).items() if count > 1}
         if self.ring > 1 and self.ring not in description.ring_sizes:
             return False
         if self.head_dim is not None and self.head_dim not in description.head_dims:
             return False
         if self.wide_v and len(set(description.head_dims)) < 2:
             return False
-        return description.offers(*needed)
+        # Where masks are never known in advance, problems get run-time masks.
+        return description.offers(*declared_for(self.features - {"static"}))
 
 
 _LARGE_BACKWARD = BlockSizes(1, 1, q_dkv=2, kv_dkv=1, q_dq=1, kv_dq=2)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from conformance.findings import text
 from conformance.findings.budget_use import Histogram
 from conformance.findings.coverage import Coverage
 from conformance.findings.expectation import Expectation, expectation_from_json
@@ -15,6 +14,7 @@ from conformance.findings.observation import Observation, Raised, observation_fr
 from conformance.findings.pictures import BlockMap, Region
 from conformance.findings.place import Place
 from conformance.findings.values import as_json
+from conformance.findings.worded import Worded
 from conformance.problems.problem import Problem
 
 Status = Literal["conforms", "violates", "known deviation", "n/a", "error"]
@@ -22,7 +22,7 @@ Kind = Literal["value", "crash", "quality"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Worded):
     """One way in which an implementation departs from a clause, on its smallest problem.
 
     Attributes:
@@ -53,21 +53,6 @@ class Finding:
     ratio: float = 1.0
     blocks: BlockMap | None = None
     region: Region | None = None
-
-    @property
-    def where(self) -> str:
-        """The place as text."""
-        return text.place_text(self.place)
-
-    @property
-    def expected(self) -> str:
-        """The expectation as text."""
-        return text.expectation_text(self.expectation)
-
-    @property
-    def actual(self) -> str:
-        """The observation as text."""
-        return text.observation_text(self.observation)
 
     @property
     def signature(self) -> str:

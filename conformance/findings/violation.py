@@ -12,9 +12,10 @@ from conformance.findings.observation import Observation, observe
 from conformance.findings.pictures import Region
 from conformance.findings.place import Place
 from conformance.findings.values import plain
+from conformance.findings.worded import Worded
 
 
-class Violation(Exception):
+class Violation(Exception, Worded):
     """An implementation contradicts a clause on one problem.
 
     Args:
@@ -54,18 +55,3 @@ class Violation(Exception):
     def __str__(self) -> str:
         count = f" ({text.count_text(*self.differing)})" if self.differing else ""
         return f"{self.where}: expected {self.expected}, got {self.actual}{count}"
-
-    @property
-    def where(self) -> str:
-        """The place as text."""
-        return text.place_text(self.place)
-
-    @property
-    def expected(self) -> str:
-        """The expectation as text."""
-        return text.expectation_text(self.expectation)
-
-    @property
-    def actual(self) -> str:
-        """The observation as text."""
-        return text.observation_text(self.observation)

@@ -1,4 +1,4 @@
-"""One mask, or a pair of masks, that is judged, and the checks that judge it."""
+"""What is judged, a mask or a pair of masks, and what judges it."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Kind = Literal["value", "crash", "advice"]
 
 
 class NotAsked(Exception):
-    """A check has nothing to say about a case."""
+    """The check does not apply to the case."""
 
 
 class NotToBlame(NotAsked):
-    """Something is wrong in a case that is no fault of what is judged: those that come after say nothing."""
+    """The check fails for a reason outside the class: later checks of the case are skipped."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A mask, read in many ways; exceptions of its class are raised as `Crash`.
+    """A mask of the class; exceptions that the class raises become `Crash`.
 
     Attributes:
       expr: the mask as an expression of problems.
       arguments: of the call that made it.
-      source: which made it.
-      subject: what calls its class.
+      source: that made it.
+      subject: the fence around its class.
     """
 
     expr: UserMask
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Sort key: small masks and short calls first."""
+        """Sort key: small masks first, then short calls."""
         try:
             q_len, kv_len = self.expr.shape
         except Exception:
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        """The mask as a problem, one block large."""
+        """The mask as a problem of a single block."""
         return Problem(*self.shape, (self.expr,), BlockSizes(*self.shape))
 
     @cached_property
@@ -103,13 +103,13 @@ class Case:
         return self.subject.call(where, lambda: self.expr.whole)
 
     def read_all(self, mask: Any = None) -> Any:
-        """All entries of the mask, or of another one of its shape, as it gives them."""
+        """All entries of the mask, or of another mask of its shape, exactly as it returns them."""
         q_len, kv_len = self.shape
         chosen = self.mask if mask is None else mask
         return self.subject.call(f"mask[0:{q_len}, 0:{kv_len}]", lambda: chosen[0:q_len, 0:kv_len])
 
     def attribute(self, name: str) -> Any:
-        """An attribute of the mask, None if it has none of that name."""
+        """An attribute of the mask; None if there is none of that name."""
         return self.subject.call(name, lambda: getattr(self.mask, name, None))
 
     @property
@@ -132,7 +132,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two masks of one class that were made by different calls.
+    """Two masks of one class, made by different calls.
 
     Attributes:
       first, second: the masks.
@@ -145,12 +145,12 @@ class Pair:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Sort key: small masks and short calls first."""
+        """Sort key: small masks first, then short calls."""
         return tuple(a + b for a, b in zip(self.first.size, self.second.size, strict=True))
 
     @property
     def problem(self) -> Problem:
-        """The first mask as a problem, whose mask may be taken for the second."""
+        """The first mask as a problem that names the second as its neighbour."""
         problem = self.first.problem
         return problem.but(masks=(replace(self.first.expr, others=(self.second.expr,)),))
 
@@ -160,10 +160,10 @@ class Judge:
     """A check of cases.
 
     Attributes:
-      clause: what it judges ("" where the specification has none).
+      clause: the id of its clause ("" if the specification has none).
       function: raises `Violation` or `Crash`.
-      after: names of judges that must find nothing before this one says anything.
-      name: of the function.
+      after: names of the judges that must pass before this one runs.
+      name: of the check.
     """
 
     clause: str

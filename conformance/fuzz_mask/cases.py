@@ -1,4 +1,4 @@
-"""Draws masks, and pairs of masks, of a class."""
+"""Draws masks of a class, and pairs of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cases(
 def pairs(
     draw: st.DrawFn, source: Source, subject: ClassSubject, settings: st.SearchStrategy[Setting]
 ) -> Pair:
-    """Two masks that differ in one parameter, in their shapes, or in everything."""
+    """Two masks that differ in one parameter, in their shapes, or in all parameters."""
     setting = draw(settings)
     first, mask = draw(source.masks(setting))
     turned = Setting(setting.kv_len, setting.q_len, setting.block_q, setting.block_kv)
@@ -52,7 +52,7 @@ def pairs(
 
 
 def _with_one_of(source: Source, first: Arguments, second: Arguments, name: str) -> Arguments:
-    """The first arguments, with one of the second."""
+    """The first arguments, with one taken from the second."""
     values = {k: v for k, v in first.values.items() if k != name}
     if name in second.values:
         values[name] = second.values[name]
@@ -60,7 +60,7 @@ def _with_one_of(source: Source, first: Arguments, second: Arguments, name: str)
 
 
 def _turned(source: Source, first: Arguments) -> Arguments:
-    """The first arguments with queries and keys exchanged, as far as names tell."""
+    """The first arguments with queries and keys exchanged, as far as their names say which is which."""
     values = dict(first.values)
     for name, value in first.values.items():
         if sizes_of_pair(name):
@@ -73,7 +73,7 @@ def _turned(source: Source, first: Arguments) -> Arguments:
 
 
 def _of_keys(name: str) -> str:
-    """The name that a parameter about queries would have about keys."""
+    """The name of the parameter about keys that matches one about queries."""
     return re.sub(
         r"(?<![a-z])q(?![a-z])", "kv", name.replace("query", "key").replace("queries", "keys")
     )

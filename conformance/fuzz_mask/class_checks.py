@@ -1,7 +1,8 @@
-"""What judges a class itself: the checks of every mask, and some that only a class of a user is asked.
+"""The checks of a class itself: the ordinary checks of masks, and a few that apply to user classes only.
 
-An implementation's masks are those of a problem; what a class of a user gives must be a mask in the first place, and
-its mask function must belong to its entries. What it means, only an oracle of its author can say.
+The mask of an implementation is compared with the mask expression of the problem. A user's class has no expression:
+it must give a mask in the first place, its mask function must agree with its entries, and only an oracle knows what
+the mask should mean.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from conformance.fuzz_mask.arguments.names import sizes_of_pair
 from conformance.fuzz_mask.case import Case, Judge, NotAsked, Pair
 from conformance.fuzz_mask.class_subject import ClassSubject
 
-#: Parameters that can only mean the length of an axis.
+#: Parameters that always mean the length of an axis.
 AXES = {"q_len": 0, "q_seq_len": 0, "kv_len": 1, "kv_seq_len": 1}
 
 
 def check_shape(case: Case) -> None:
-    """The shape is a pair, the one that was asked for."""
+    """The shape is the pair that was asked for."""
     shape = case.shape
     for name, asked in case.arguments.values.items():
         found: Any = AXES.get(name)
@@ -43,12 +44,12 @@ def check_shape(case: Case) -> None:
 
 
 def check_whole(case: Case) -> None:
-    """The whole can be read, and has the shape of the mask."""
+    """The whole mask can be read, and has its shape."""
     _ = case.whole
 
 
 def check_arrays_of_numpy(case: Case) -> None:
-    """Slices are arrays of NumPy: compilers read them one by one, block after block."""
+    """Slices are NumPy arrays, because compilers read them block by block."""
     found = case.read_all()
     if not isinstance(found, np.ndarray):
         kind = f"{type(found).__module__}.{type(found).__qualname__}"
@@ -60,7 +61,7 @@ def check_arrays_of_numpy(case: Case) -> None:
 
 
 def check_positions(case: Case) -> None:
-    """A mask function comes with a position for every row, as int32."""
+    """A mask function comes with an int32 position for every row."""
     _ = case.function
     for name, length in zip(("q_sequence", "kv_sequence"), case.shape, strict=True):
         given = case.attribute(name)
@@ -84,7 +85,7 @@ def check_function_agrees(case: Case) -> None:
 
 
 def check_rows_that_are_moved(case: Case) -> None:
-    """With other positions in ``q_sequence`` the rows are those of these positions."""
+    """After a change of ``q_sequence`` the mask has the rows of the new positions."""
     q, kv = case.positions
     for ids in (q[::-1], np.random.default_rng(len(q)).permutation(q)):
         moved = with_positions(case, ids)
@@ -101,7 +102,7 @@ def check_rows_that_are_moved(case: Case) -> None:
 def judge_moved(case: Case, judge: Callable[[], None]) -> None:
     """Judges a mask whose rows were moved by setting ``q_sequence``, as the libraries of jax and tokamax do.
 
-    Of other classes nobody need do so: what goes wrong then is worth a word, but no fault.
+    Other classes need not support this: what goes wrong there is advice.
     """
     classes = type(case.mask).__mro__
     if any(base.__module__.endswith("splash_attention_mask") for base in classes):
@@ -145,7 +146,7 @@ def check_masks_of_other_classes(case: Case) -> None:
 
 
 def check_masks_with_moved_rows(case: Case) -> None:
-    """A copy with other positions of the rows is another mask, if its entries are others."""
+    """A copy whose rows are moved is not equal to the mask, if its entries differ."""
     q, _ = case.positions
     moved = with_positions(case, q[::-1]) if len(q) > 1 else None
     if moved is None:
@@ -164,8 +165,8 @@ AGREES = (*PLAIN, "check_positions", "check_function_agrees")
 #: Builds kernels.
 IN_KERNEL = "check_mask_function_inside_a_kernel"
 
-#: Checks of the class itself, those that others come after first: what must hold before each is asked, and the clause
-#: and the function of those that are not among the checks of every mask.
+#: Checks of the class itself, in an order in which prerequisites come first: the checks that must pass before, the
+#: clause, and the function; None stands for the ordinary check of that name.
 OF_ONE_MASK: dict[str, tuple[tuple[str, ...], str, Callable[[Case], None] | None]] = {
     "check_shape": ((), "CONV-1", check_shape),
     "check_whole": (("check_shape",), "MASK-12", check_whole),
@@ -205,7 +206,7 @@ def judges_of_class(subject: ClassSubject) -> dict[str, Judge]:
 
             def function(case: Case, name: str = name) -> None:
                 if name == "check_equal_masks" and case.arguments.ready is not None:
-                    raise NotAsked  # there is one object only
+                    raise NotAsked  # there is only one object
                 CHECKS[name].function(subject, case.problem)
 
         made[name] = Judge(clause, function, after, name)
@@ -229,7 +230,7 @@ def judges_of_pairs(subject: ClassSubject) -> dict[str, Judge]:
                 continue
             except (Violation, Crash) as wrong:
                 if not wrong.advice:
-                    raise NotAsked from None  # which is about one mask already
+                    raise NotAsked from None  # one mask is wrong already
         check.function(subject, pair.problem)
 
     return {check.name: Judge(check.clause_id, check_different_masks, (), check.name)}
@@ -240,14 +241,14 @@ def judge_of_oracle(oracle: Any, name: str) -> Judge:
 
     Args:
       oracle: ``(q_ids, kv_ids, **parameters) -> bool``; it is given the parameters that it names.
-      name: how the report calls it.
+      name: its name in the report.
     """
 
     def check_declared_meaning(case: Case) -> None:
         parameters = case.source.complete(case.arguments)
         wanted = _accepted(oracle, parameters)
         q_ids, kv_ids = (np.arange(length, dtype=np.int32) for length in case.shape)
-        # Positions that the caller chose are what the predicate is about, unless it wants them itself.
+        # The predicate is asked about positions that the caller chose, unless it takes them as a parameter.
         if parameters.get("q_sequence") is not None and "q_sequence" not in wanted:
             q_ids = case.positions[0]
         if parameters.get("kv_sequence") is not None and "kv_sequence" not in wanted:

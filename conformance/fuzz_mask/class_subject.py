@@ -26,7 +26,7 @@ FEATURES = {"masks", "mask_function", "mask_bounds", "mask_intervals"}
 
 
 def not_offered(what: str) -> NoReturn:
-    """Says that a mask lacks something that it need not have."""
+    """Raises `Refused`: the mask lacks something optional."""
     raise Refused(NotImplementedError(what))
 
 
@@ -34,7 +34,7 @@ class PreparedClass:
     """One mask object, with the methods of `Prepared` that are about masks.
 
     Args:
-      subject: names what the class fails in.
+      subject: turns what the class raises into `Crash`.
       mask: the object.
     """
 
@@ -64,7 +64,7 @@ class PreparedClass:
         if not kernel:
             where = "mask_function(q_ids, kv_ids)"
             return self.subject.call(where, lambda: np.asarray(function(q_ids, kv_ids)))
-        # Imports JAX, which a class that is no kernel's does without.
+        # Imports JAX, which a mask without a mask function does not need.
         from conformance.adapters.shared.mask_function import can_lower, in_kernel, lower_for_tpu
 
         where = "mask_function inside a kernel"
@@ -115,7 +115,7 @@ class ClassSubject(Subject):
         super().__init__(self, Description(name, "", frozenset(FEATURES | inside)))
 
     def describe(self) -> Description:
-        """What is asked of a class; a mask may lack all of it but for slices."""
+        """The description of the class; everything but slices is optional for a mask."""
         return self.description
 
     def call(self, phase: str, function: Callable[[], T]) -> T:
@@ -132,7 +132,7 @@ class ClassSubject(Subject):
         return Fence(self, PreparedClass(self, _of(problem).instance))
 
     def fresh(self, problem: Problem) -> Any:
-        """Another object of the same call, where it can be made again."""
+        """Another object from the same call; the object itself if it cannot be made again."""
         mask = _of(problem)
         made = (
             mask.instance if mask.again is None else self.call("making the mask again", mask.again)

@@ -1,7 +1,7 @@
-"""What an implementation makes of the masks of a class: compiled arrays, kernels, attention and gradients.
+"""Checks of an implementation that is given masks of the class: compiled arrays, kernels, attention and gradients.
 
-The checks are those of every implementation. Where one fails, the same problem is tried with a dense mask of the same
-values: if that fails too, the class is not to blame.
+These are the ordinary checks. If one fails, it runs again with a dense mask of the same values: if that fails too, the
+class is not to blame.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from conformance import checks
 from conformance.checks.registry import CHECKS, Check
 from conformance.contract.fence import Crash, Subject
-from conformance.drawing.domain import Domain
-from conformance.drawing.numeric_domain import NumericDomain
 from conformance.findings.finding import Finding
 from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Judge, NotAsked, NotToBlame
@@ -24,13 +22,13 @@ from conformance.search.search import evaluate
 from reference.masks import And, Dense, Expr, Mask, Or
 from spec import all_clauses
 
-#: Chapters about compiled arrays, and clauses of other chapters that are.
+#: Chapters about compiled arrays, and further clauses about them.
 COMPILED = ("03_labels", "04_mask_info", "05_flat", "06_shrink", "07_sharding")
 ALSO_COMPILED = ("CONV-2", "CONV-3")
 COMPILES = "check_every_mask_compiles"
 SCHEDULE = ("09_schedule",)
 
-#: Clauses about attention that ask for nothing but a mask: output and gradients, rows that see nothing, hidden keys.
+#: Clauses about attention that need nothing but a mask: output and gradients, rows that see nothing, hidden keys.
 ATTENTION = (
     "FWD-1", "FWD-2", "FWD-14", "FWD-17", "FWD-18",
     "BWD-1", "BWD-2", "BWD-3", "BWD-4", "BWD-10", "BWD-13", "BWD-14", "BWD-21", "BWD-22",
@@ -38,12 +36,12 @@ ATTENTION = (
 
 
 @dataclass
-class Elsewhere:
-    """Findings that are no fault of the class.
+class OtherCauses:
+    """Findings that the class did not cause.
 
     Attributes:
       known: known deviations of the implementation, by id.
-      shared: findings that a dense mask of the same values has too, the first of every check.
+      shared: findings that a dense mask of the same values shows too, the first of every check.
     """
 
     known: dict[str, Finding] = field(default_factory=dict)
@@ -51,7 +49,7 @@ class Elsewhere:
 
 
 def checks_of(stage: str, subject: Subject) -> list[Check]:
-    """The checks of a stage that an implementation can be given, in the order of the clauses.
+    """The checks of a stage that apply to an implementation, in the order of the clauses.
 
     Args:
       stage: ``compiled``, ``kernels`` or ``attention``.
@@ -69,19 +67,19 @@ def checks_of(stage: str, subject: Subject) -> list[Check]:
 
 def _belongs(check: Check, stage: str) -> bool:
     if stage == "attention":
-        return check.clause_id in ATTENTION and isinstance(check.domain, NumericDomain)
-    if not isinstance(check.domain, Domain) or check.domain.dynamic == "always":
+        return check.clause_id in ATTENTION and bool(check.domain.regimes)
+    if check.domain.regimes or check.domain.may("dynamic") == "always":
         return False
     if check.clause.kind == "quality":
         return False
     if stage == "compiled":
         named = check.clause.chapter in COMPILED or check.clause_id in ALSO_COMPILED
-        return named and not check.heavy
+        return named and check.domain.work == "structure"
     return check.clause.chapter in SCHEDULE
 
 
 def judges_of(
-    stage: str, subject: Subject, deviations: Sequence[Deviation], elsewhere: Elsewhere
+    stage: str, subject: Subject, deviations: Sequence[Deviation], others: OtherCauses
 ) -> dict[str, Judge]:
     """The checks of a stage as judges of problems.
 
@@ -89,12 +87,12 @@ def judges_of(
       stage: as in `checks_of`.
       subject: the implementation.
       deviations: known ones of this version.
-      elsewhere: receives what is no fault of the class.
+      others: receives the findings that the class did not cause.
     """
     made = {}
     for check in checks_of(stage, subject):
         after = (COMPILES,) if stage == "compiled" and check.name != COMPILES else ()
-        made[check.name] = _judge(check, after, subject, deviations, elsewhere)
+        made[check.name] = _judge(check, after, subject, deviations, others)
     return made
 
 
@@ -103,7 +101,7 @@ def _judge(
     after: tuple[str, ...],
     subject: Subject,
     deviations: Sequence[Deviation],
-    elsewhere: Elsewhere,
+    others: OtherCauses,
 ) -> Judge:
     def judged(case: ProblemCase) -> None:
         problem = suited(check, case.problem)
@@ -114,10 +112,10 @@ def _judge(
             if found is not None:
                 found = mark(found, problem, deviations)
                 if found.deviation:
-                    elsewhere.known.setdefault(found.deviation, found)
+                    others.known.setdefault(found.deviation, found)
                     raise NotToBlame from None
                 if fails_with_dense_masks(check, subject, problem):
-                    elsewhere.shared.setdefault(check.name, found)
+                    others.shared.setdefault(check.name, found)
                     raise NotToBlame from None
             raise
 
@@ -125,13 +123,13 @@ def _judge(
 
 
 def suited(check: Check, problem: Problem) -> Problem:
-    """The problem in a regime that the check is about.
+    """The problem, with a regime of arrays that the check is about.
 
     Raises:
-      NotAsked: it is not about such problems.
+      NotAsked: the check is not about such problems.
     """
     domain, tried = check.domain, [problem]
-    if isinstance(domain, NumericDomain) and problem.regime not in domain.regimes:
+    if domain.regimes and problem.regime not in domain.regimes:
         tried = [problem.but(regime=regime) for regime in domain.regimes[:1]]
     for candidate in tried:
         if domain.contains(candidate):

@@ -1,4 +1,4 @@
-"""Errors of the user's files as the command shows them."""
+"""Text of errors in the user's files: only the frames of these files, none of the suite."""
 
 from __future__ import annotations
 

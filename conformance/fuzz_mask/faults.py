@@ -1,4 +1,4 @@
-"""Findings as faults of a report: calls, pictures, the difference, and the command that shows it again."""
+"""Turns findings into faults of the report: calls, pictures, the difference, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conformance.fuzz_mask.pictures import ROWS, beside, draw
 from conformance.fuzz_mask.problems import ProblemCase
 from reference.masks import Bool
 
-#: Frames of a traceback that are shown.
+#: Show this many frames of a traceback.
 FRAMES = 2
 
 
@@ -30,7 +30,7 @@ def fault_of(found: Found, source: Source, command: str) -> Fault:
     Args:
       found: the finding.
       source: of the masks.
-      command: what judges the class, to which the masks of the fault are added.
+      command: judges the class; the masks of the fault are added to it.
     """
     cases = _cases(found)
     calls = tuple(case.expr.text for case in cases) or tuple(mask.text for mask in found.case.masks)
@@ -55,7 +55,7 @@ def fault_of(found: Found, source: Source, command: str) -> Fault:
 
 
 def _problem(case: ProblemCase) -> list[str]:
-    """Sizes and pictures of a problem; its masks only where they are more than that of the class."""
+    """Sizes and pictures of a problem, and its masks unless the mask of the class is the only one."""
     sizes, masks, *rest = problem_facts(case.problem) + block_map(case.problem)
     plain = case.problem.masks == case.masks
     entries = draw(case.masks[0].whole) if plain and case.problem.q_len <= ROWS else []
@@ -86,7 +86,7 @@ def _difference(found: Found, source: Source) -> tuple[str, str, str, str]:
 
 
 def _hint(found: Found) -> str:
-    """What a finding means for the author of a class; "" where it says so itself."""
+    """What a finding means for the author of a class; "" if there is nothing to add."""
     if isinstance(found.error, Crash):
         return explain(found.error)
     if isinstance(found.case, Pair) or found.judge.name == "check_masks_with_moved_rows":
@@ -97,7 +97,7 @@ def _hint(found: Found) -> str:
 
 
 def why_different(mask: Any) -> str:
-    """Why masks from the same arguments are not equal."""
+    """Why two masks from the same arguments are not equal."""
     kind = type(mask)
     if getattr(kind, "__eq__", None) is object.__eq__:
         return f"{kind.__name__} has no __eq__"
@@ -151,9 +151,9 @@ def _again(command: str, calls: Sequence[str]) -> str:
 
 
 def fault_of_constructor(raised: Raised, source: Source, command: str) -> Fault:
-    """A constructor that raises something else than a ValueError.
+    """A constructor that raises something other than ValueError.
 
-    Where the arguments were guessed from annotations it is advice: they may be none that the author had in mind.
+    It is advice if the arguments were guessed from annotations: the author may not have meant such arguments.
     """
     call = source.text(raised.arguments)
     return Fault(

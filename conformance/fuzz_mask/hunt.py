@@ -1,6 +1,6 @@
-"""Searches cases for what any of several judges finds, and shrinks it.
+"""Searches for cases in which one of several judges finds something, and shrinks them.
 
-All judges look at the same masks, each only where those that it comes after find nothing: one mistake is reported once.
+All judges see the same cases, and each runs only if its prerequisites pass: one mistake is reported once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from conformance.findings.violation import Violation
 from conformance.fuzz_mask.case import Judge, Kind, NotAsked, NotToBlame
 from conformance.search.search import Hit, draw_until_hit
 
-#: So many findings are made smaller; one cause may show in many checks.
+#: Shrink at most this many findings: one cause may show in many checks.
 SHRUNK = 8
 
 
@@ -42,15 +42,15 @@ class Found:
 
     @property
     def key(self) -> tuple[str, Kind]:
-        """What is searched for: the smallest case of every judge and kind."""
+        """The search keeps the smallest case for each of these."""
         return self.judge.name, self.kind
 
 
 def look(judges: Iterable[Judge], case: Any) -> tuple[list[Found], set[str]]:
-    """What judges find in one case, each only if those that it comes after find nothing but advice.
+    """Runs judges on one case, each only if its prerequisites find nothing but advice.
 
     Returns:
-      What was found, and the names of the judges that had a say.
+      What they found, and the names of the judges that applied.
     """
     found: list[Found] = []
     judged: set[str] = set()
@@ -76,10 +76,10 @@ def look(judges: Iterable[Judge], case: Any) -> tuple[list[Found], set[str]]:
 
 
 class Hunt:
-    """A search, and what it came to.
+    """A search and its results.
 
     Args:
-      judges: by name, those that others come after first.
+      judges: by name, prerequisites first.
       wanted: names of the judges whose findings are wanted.
       examples: cases to try.
       seed: the same seed tries the same cases.
@@ -87,8 +87,8 @@ class Hunt:
 
     Attributes:
       smallest: the smallest case of every judge and kind, and the strategy that it came from.
-      judged: names of the judges that had a say.
-      cases: cases that were looked at, but for those of shrinking.
+      judged: names of the judges that applied to some case.
+      cases: how many cases were tried, without those of shrinking.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class Hunt:
     def run(
         self, cases: st.SearchStrategy[Any], tiny: st.SearchStrategy[Any] | None, shrinks: int
     ) -> None:
-        """Tries cases, and makes those in which something is found as small as possible.
+        """Tries cases, and shrinks those in which a judge finds something.
 
         Args:
           cases: what to try.
-          tiny: the smallest cases, tried where something was found: a number that is wrong in a large mask is often
-            another one than in a small mask, which shrinking alone does not see.
-          shrinks: further cases to try for every finding.
+          tiny: very small cases, tried after a finding: small and large masks often fail for different arguments, and
+            shrinking does not get from one to the other.
+          shrinks: how many cases to try for shrinking each finding.
         """
         self.try_cases(cases, self.wanted)
         if self.smallest and tiny is not None:
@@ -125,7 +125,7 @@ class Hunt:
             self.shrink(key, shrinks)
 
     def needed(self, names: set[str]) -> list[Judge]:
-        """Some judges, and those that they come after, directly or not, in order."""
+        """The named judges and all their prerequisites, in order."""
         wanted = set(names)
         for judge in reversed(list(self.judges.values())):
             if judge.name in wanted:
@@ -133,7 +133,7 @@ class Hunt:
         return [judge for judge in self.judges.values() if judge.name in wanted]
 
     def try_cases(self, cases: st.SearchStrategy[Any], names: set[str]) -> None:
-        """Looks at cases, as many as wanted, with some judges."""
+        """Runs the named judges on new cases, and keeps the smallest ones."""
         judges = self.needed(names)
 
         def test(case: Any) -> None:
@@ -149,12 +149,12 @@ class Hunt:
 
     def draw(self, cases: st.SearchStrategy[Any], test: Callable[[Any], None]) -> None:
         """Draws cases for a test."""
-        # Flaky is a class whose answers change: the smallest case that was seen counts.
+        # Flaky: the answers of the class change. The smallest case so far counts.
         with suppress(hypothesis.errors.Flaky):
             draw_until_hit(cases, test, **self.how)
 
     def shrink(self, key: tuple[str, Kind], shrinks: int) -> None:
-        """Finds the smallest case of a judge and kind again, and makes it smaller."""
+        """Finds a case of a judge and kind again, and shrinks it."""
         first, cases = self.smallest[key]
         judges = self.needed({first.judge.name})
         largest, left, failing = first.case.size, self.how["examples"], False
@@ -165,10 +165,10 @@ class Hunt:
                 return
             left -= 1
             if case.size > largest:
-                return  # what was seen already is smaller
+                return  # a smaller one is known
             found = [item for item in look(judges, case)[0] if item.key == key]
             if found:
-                # The last of equal size is what Hypothesis ends with.
+                # Of equal size, Hypothesis ends with the last.
                 self.smallest[key] = found[0], cases
                 largest = case.size
                 if not failing:

@@ -1,4 +1,4 @@
-"""What fuzzing a class came to, as plain data; ``fuzz_mask.schema.json`` beside this file is generated from it."""
+"""The result of fuzzing a class, as plain data; ``fuzz_mask.schema.json`` beside this file is generated from it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Status = Literal["conforms", "violates", "not tried", "n/a"]
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that the class should do otherwise, with the smallest masks that show it.
+    """Something to change in the class, with the smallest masks that show it.
 
     Attributes:
-      severity: ``required`` if a result is wrong or something fails, ``advice`` if only time or convenience is lost.
+      severity: ``required`` for wrong results and crashes, ``advice`` if only time or convenience is lost.
       clause: id of the clause ("" where the specification has none).
-      check: what found it.
+      check: name of the check.
       kind: ``value`` or ``crash``.
       calls: Python that makes the masks, one line each.
-      lines: problem and pictures, ready to print.
+      lines: the problem and pictures of masks, as text.
       where, expected, actual: the difference.
-      detail: how much differs, or the end of the traceback.
-      again: the command that judges these masks alone ("" if there is none).
+      detail: number of differing places or the end of the traceback, and a hint.
+      again: the command that judges only these masks ("" if there is none).
     """
 
     severity: Severity
@@ -78,20 +78,20 @@ class Stage:
 
 @dataclass
 class FuzzRun:
-    """Everything that was found out about a class.
+    """The verdict on a class.
 
     Attributes:
       target: the class, as on the command line.
-      implementation, version: what its masks were given to.
+      implementation, version: what compiled its masks.
       profile, seed: how much was tried.
-      command: what repeats the run.
+      command: repeats the run.
       oracle: the predicate of its author ("" if none was given).
       stages: by name, in order.
       faults: in order of the stages.
-      elsewhere: what went wrong without any fault of the class, one line each.
-      notes: what a reader should know, one line each.
-      made, refused: masks that were made, calls that the constructor refused.
-      reasons: messages of refusals with their numbers, the most frequent first.
+      elsewhere: failures that the class did not cause, one line each.
+      notes: limits of this run, one line each.
+      made, refused: number of masks, and of calls that the constructor refused.
+      reasons: the most frequent messages of refusals, with their numbers.
       errors: failures of the judgement itself.
       complete: False after an interruption.
       seconds: wall time.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from reference.masks import Bool
 
-#: Larger masks are shown in part.
+#: Show only this much of larger masks.
 ROWS, COLUMNS = 12, 36
 
 
 def window(length: int, most: int, centre: int) -> slice:
-    """At most so many of an axis, around a place."""
+    """At most ``most`` places of an axis, around a centre."""
     start = max(0, min(centre - most // 2, length - most))
     return slice(start, min(length, start + most))
 
 
 def draw(array: Bool, centre: tuple[int, int] = (0, 0)) -> list[str]:
-    """A boolean array, or the part of it around a place, which is then named."""
+    """A boolean array as lines; of a large one the part around a place, and which part it is."""
     rows, columns = (
         window(array.shape[0], ROWS, centre[0]),
         window(array.shape[1], COLUMNS, centre[1]),

@@ -1,4 +1,4 @@
-"""Problems with masks of a class: for compilers, for kernels, for arithmetic."""
+"""Draws problems with masks of a class: for compilers, for kernels, for arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from conformance.contract.protocol import Description
-from conformance.drawing.domain import Domain, acceptable
+from conformance.drawing.mask_domain import ANY, MaskDomain
 from conformance.drawing.numeric_domain import MODERATE
 from conformance.drawing.signatures import unit
 from conformance.drawing.strategies import Space, parts
@@ -19,13 +19,13 @@ from conformance.problems.user_mask import UserMask
 from reference.mask_info import Shards
 from reference.masks import And, Causal, Expr, Local, Or
 
-#: Kernels are built for at most this many blocks along either axis.
+#: Build kernels for at most this many blocks along either axis.
 KERNEL_BLOCKS = 3
 
 
 @dataclass(frozen=True)
 class ProblemCase:
-    """A problem with masks of the class that is judged.
+    """A problem with masks of the class.
 
     Attributes:
       problem: the problem.
@@ -50,7 +50,7 @@ class ProblemCase:
 
 
 def _fitting(draw: st.DrawFn, wanted: int, length: int, multiple: int) -> int:
-    """A block size that divides a length: the wanted one, or another multiple."""
+    """A block size that divides a length: the given one, or another multiple."""
     if length % wanted == 0:
         return wanted
     fitting = [n for n in range(multiple, length + 1, multiple) if length % n == 0]
@@ -60,7 +60,7 @@ def _fitting(draw: st.DrawFn, wanted: int, length: int, multiple: int) -> int:
 
 
 def _sizes(draw: st.DrawFn, source: Source, space: Space, blocks: int) -> tuple[UserMask, Setting]:
-    """A mask with the block sizes that it is cut into, and with a second mask of its shape if there is one."""
+    """A mask, with a second one of its shape if there is one, and the block sizes that it is cut into."""
     setting = draw(block_settings(space.block_q, space.block_kv, blocks))
     _, mask = draw(source.masks(setting))
     q_len, kv_len = mask.shape
@@ -76,7 +76,7 @@ def _sizes(draw: st.DrawFn, source: Source, space: Space, blocks: int) -> tuple[
 
 @st.composite
 def _expressions(draw: st.DrawFn, mask: UserMask, setting: Setting) -> Expr:
-    """The mask, every fourth time or so together with one of a library."""
+    """The mask; about every fourth time combined with one of a library."""
     edge = st.sampled_from(setting.edges())
     plain = st.one_of(st.builds(Causal, edge), st.builds(Local, st.integers(0, 3), edge))
     together = st.one_of(st.builds(And, st.just(mask), plain), st.builds(Or, st.just(mask), plain))
@@ -88,7 +88,8 @@ def compiler_problems(
     draw: st.DrawFn, source: Source, description: Description, kernel: bool
 ) -> ProblemCase:
     """Problems for the compiled arrays, or for kernels: any layout, shards, heads with one mask or two."""
-    space = Domain(kernel=kernel, kv_shards="any").space(description)
+    domain = MaskDomain(allows=ANY | {"shards:kv"}, kernel=kernel)
+    space = domain.space(description)
     mask, setting = _sizes(draw, source, space, KERNEL_BLOCKS if kernel else space.blocks)
     layout = draw(st.sampled_from(space.layouts))
     flat = layout == "flat" or (layout is None and space.flat_only)
@@ -114,7 +115,7 @@ def compiler_problems(
         shrink=draw(st.sampled_from(space.shrink)),
         layout=layout,
     )
-    if not acceptable(problem, description, kernel):
+    if not domain.accepts(problem, description):
         hypothesis.reject()
     return ProblemCase(problem, _of_class(masks))
 
@@ -129,7 +130,7 @@ def _of_class(masks: tuple[Expr, ...]) -> tuple[UserMask, ...]:
 
 
 def _blocks(draw: st.DrawFn, setting: Setting, q_blocks: int, kv_blocks: int) -> BlockSizes:
-    """Block sizes, every second time or so larger ones for the backward directions, of whole blocks of a shard."""
+    """Block sizes; about every second time larger ones, of whole blocks of a shard, for the backward directions."""
     if not draw(st.booleans()):
         return BlockSizes(setting.block_q, setting.block_kv)
     q = setting.block_q * draw(st.sampled_from(parts(q_blocks, "any")))

@@ -1,4 +1,4 @@
-"""Judges a class: itself first, then what an implementation makes of its masks."""
+"""Judges a class stage by stage: first the class itself, then an implementation that is given its masks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from conformance.fuzz_mask.class_checks import (
     judges_of_pairs,
 )
 from conformance.fuzz_mask.class_subject import ClassSubject
-from conformance.fuzz_mask.compiled import Elsewhere, judges_of
+from conformance.fuzz_mask.compiled import OtherCauses, judges_of
 from conformance.fuzz_mask.errors import own_trace
 from conformance.fuzz_mask.faults import fault_of, fault_of_constructor
 from conformance.fuzz_mask.hunt import Hunt
@@ -36,16 +36,16 @@ from conformance.search import known_deviations as expectation
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried, in masks, pairs or problems.
+    """How much to try, in masks, pairs or problems.
 
     Attributes:
-      masks: for the class itself, and as many pairs.
+      masks: for the class itself, and the same number of pairs.
       functions: for mask functions inside kernels.
       compiled: for compiled arrays.
       kernels: for the steps of kernels.
       attention: for attention and gradients.
-      shrinks: further ones for every finding that takes no kernel.
-      heavy_shrinks: further ones for the others.
+      shrinks: for shrinking each finding that needs no kernel.
+      heavy_shrinks: for shrinking each of the others.
     """
 
     masks: int
@@ -75,14 +75,14 @@ class Fuzzing:
     """The judgement of one class, stage by stage.
 
     Args:
-      run: receives everything.
+      run: receives the results.
       source: of the masks.
-      subject: the implementation that they are given to.
-      oracle: the predicate of the author, and what it is called; None without.
-      effort: how much is tried; that of the run's profile if None.
-      stages: names of `STAGES` that are run.
-      keep_going: try later stages although an earlier one found something.
-      say: is told what is being done.
+      subject: the implementation that is given its masks.
+      oracle: the predicate of the author and its name; None without one.
+      effort: how much to try; None takes that of the profile.
+      stages: names of the `STAGES` to run.
+      keep_going: run later stages although an earlier one found something.
+      say: called with the title of each stage.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Fuzzing:
         self.say = say
         self.effort = effort or EFFORTS[run.profile]
         self.stages = stages
-        self.elsewhere = Elsewhere()
+        self.others = OtherCauses()
         self.square: set[bool] = set()
         self.unseeing: Case | None = None
         self.given_as: set[str] = set()
@@ -164,7 +164,7 @@ class Fuzzing:
         _settle(stage)
 
     def _noted(self, case: Case) -> Case:
-        """Remembers what a reader should know about the masks that were tried."""
+        """Records what the notes of the report say about the masks."""
         try:
             shape, whole = case.shape, case.whole
         except Exception:
@@ -176,7 +176,7 @@ class Fuzzing:
         return case
 
     def _given(self, case: ProblemCase) -> ProblemCase:
-        """Remembers how the implementation is given masks of the class."""
+        """Records whether the implementation gets masks of the class in a wrapper."""
         if not self.given_as and self.subject.description.offers("masks"):
             plain = case.problem.but(masks=case.masks[:1])
             try:
@@ -191,7 +191,7 @@ class Fuzzing:
     def _judge_compiled(self, name: str, stage: Stage) -> None:
         subject, effort = self.subject, self.effort
         deviations = expectation.load(subject.description)
-        judges = judges_of(name, subject, deviations, self.elsewhere)
+        judges = judges_of(name, subject, deviations, self.others)
         if not judges:
             stage.status, stage.reason = "n/a", f"{self.run.implementation} does not declare it"
             return
@@ -214,7 +214,7 @@ class Fuzzing:
                 "function of the shape"
             )
         elif not stage.clauses:
-            stage.status, stage.reason = "n/a", "nothing was left to judge, see above"
+            stage.status, stage.reason = "n/a", "nothing left to judge, see above"
         _settle(stage)
 
     def _hunt(
@@ -263,11 +263,11 @@ class Fuzzing:
         reasons = {item.id: item.reason for item in expectation.load(self.subject.description)}
         run.elsewhere += [
             f"known deviation {name} ({found.clause}): {reasons[name]}"
-            for name, found in self.elsewhere.known.items()
+            for name, found in self.others.known.items()
         ]
         run.elsewhere += [
             f"{found.clause} ({name}): {found.where}: expected {found.expected}, got {found.actual}"
-            for name, found in self.elsewhere.shared.items()
+            for name, found in self.others.shared.items()
         ]
         if counts.made:
             run.notes += self._notes()
@@ -282,9 +282,11 @@ class Fuzzing:
             )
         if source.left_at_default:
             names = ", ".join(source.left_at_default)
-            notes.append(f"left at their defaults, since no values follow from them: {names}")
+            notes.append(
+                f"left at their defaults, because their annotations say too little: {names}"
+            )
         if self.square == {True} and not source.calls:
-            notes.append("only square masks were made, so nothing is known of others")
+            notes.append("only square masks were made: others are untested")
         if self.unseeing is not None:
             what = (
                 f"{description.name} makes them zero"
@@ -296,7 +298,7 @@ class Fuzzing:
 
 
 def _settle(stage: Stage) -> None:
-    """The verdict of a stage that was tried."""
+    """Sets the verdict of a stage that ran."""
     wrong = stage.status == "violates" or "violates" in stage.clauses.values()
     verdict: Status = "violates" if wrong else "conforms"
     if stage.status != "n/a":

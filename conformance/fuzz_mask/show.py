@@ -1,4 +1,4 @@
-"""The report of a fuzzed class in the terminal."""
+"""Prints the verdict on a class in the terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spec import all_clauses
 STYLES = {"conforms": "green", "violates": "bold red", "not tried": "yellow", "n/a": "dim"}
 COLUMNS = ("verdict", "clauses hold", "violated", "tried", "seconds")
 
-#: Faults of one stage that are printed whole, where one cause shows in many clauses.
+#: Print at most this many causes in full; list only the clauses of the others.
 WHOLE = 8
 
 
 def fault_text(fault: Fault) -> str:
-    """One fault: clause, masks, difference, how to see it again."""
+    """One fault: clause, masks, difference, and the command that repeats it."""
     word = {"required": "violates", "advice": "advice"}[fault.severity]
     if fault.severity == "required" and fault.kind == "crash":
         word = "fails"
@@ -53,9 +53,9 @@ def print_run(run: FuzzRun, console: Console, detail: Detail = "normal") -> None
     """Prints what is wrong, advice, notes, the table of stages and the verdict.
 
     Args:
-      run: what was found out.
-      console: where.
-      detail: ``quiet`` leaves out all but what is wrong and the verdict, ``verbose`` shortens nothing.
+      run: the verdict.
+      console: where to print.
+      detail: ``quiet`` prints only what is wrong and the verdict, ``verbose`` shortens nothing.
     """
     causes = by_cause(run.of("required"))
     whole = len(causes) if detail == "verbose" else WHOLE
@@ -77,7 +77,7 @@ def print_run(run: FuzzRun, console: Console, detail: Detail = "normal") -> None
 
 
 def by_cause(faults: Sequence[Fault]) -> list[list[Fault]]:
-    """Faults that are one and the same error, the first of each in its place."""
+    """Faults grouped by their cause, in order of the first of each."""
     causes: dict[object, list[Fault]] = {}
     for fault in faults:
         cause = (fault.actual, fault.detail) if fault.kind == "crash" else fault.check
@@ -86,14 +86,14 @@ def by_cause(faults: Sequence[Fault]) -> list[list[Fault]]:
 
 
 def _print_rest(run: FuzzRun, console: Console) -> None:
-    """What is not wrong, and how much was tried."""
+    """Advice, failures of the implementation, the table and how much was tried."""
     for fault in run.of("advice"):
         console.print()
         text = fault_text(fault)
         console.print(text, markup=False, highlight=False, soft_wrap=True, style="yellow")
     if run.elsewhere:
         name = escape(f"{run.implementation} {run.version}")
-        console.print(f"\nno fault of the class, but of {name}:", highlight=False)
+        console.print(f"\nnot caused by the class, but by {name}:", highlight=False)
         for line in run.elsewhere:
             _print_item(line, console)
     console.print()
@@ -113,7 +113,7 @@ def _print_item(line: str, console: Console) -> None:
 
 
 def stage_table(run: FuzzRun) -> Table:
-    """Stages against verdicts."""
+    """The table of stages and verdicts."""
     title = escape(f"{run.target} on {run.implementation} {run.version}")
     table = Table(title=title, title_justify="left")
     table.add_column("what", no_wrap=True)
@@ -133,7 +133,7 @@ def stage_table(run: FuzzRun) -> Table:
 
 
 def print_tried(run: FuzzRun, console: Console) -> None:
-    """How much was tried, and what the constructor refused."""
+    """How many masks were tried, and which calls the constructor refused."""
     console.print(
         f"{run.made} masks, {run.seconds:.1f} s (profile {run.profile}, seed {run.seed})",
         highlight=False,

@@ -17,7 +17,7 @@ from conformance.mutants.patches import (
     LastStepLost,
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import Real
 from reference.attention import Float
 from reference.mask_info import Direction
@@ -52,7 +52,7 @@ class BinaryDq(OnlineBackward):
 
 
 class LastQBlockMissing(OnlineBackward):
-    """dk lacks what the last q block adds."""
+    """dk lacks the contribution of the last q block."""
 
     def pair(self, step: int) -> tuple[Real, Real]:
         p, ds = super().pair(step)
@@ -87,7 +87,7 @@ class LastHeadOnly(OnlineBackward):
 
 
 class SegmentsForwardOnly(OnlineBackward):
-    """The backward kernels do not look at segment ids."""
+    """The backward kernels ignore segment ids."""
 
     def visible(self, step: int) -> Bool:
         self.segment_ids = None
@@ -118,7 +118,7 @@ class FusedDqTwice(Numerics):
 
 
 class LargeBlocksCut(OnlineBackward):
-    """Rows beyond the eighth of a q block are not read."""
+    """Only the first eight rows of a q block are read."""
 
     def visible(self, step: int) -> Bool:
         seen = super().visible(step).copy()
@@ -224,7 +224,7 @@ class LastStepLostBackward(LastStepLost):
 
 
 class SinkNotInProbabilities(Numerics):
-    """Probabilities of the backward pass leave the sink out."""
+    """Probabilities of the backward pass omit the sink."""
 
     def sharded_backward(
         self,
@@ -248,7 +248,7 @@ class CotangentOfFirstElement(Numerics):
 
 
 class GradientsInFloat32(Numerics):
-    """Gradients are float32 whatever the arrays are."""
+    """Gradients are float32 whatever the type of the arrays."""
 
     def backward(self, inputs: Inputs, d_out: NDArray[np.float32], **options: Any) -> Gradients:
         found = super().backward(inputs, d_out, **options)

@@ -26,9 +26,9 @@ class Mutant:
     """The reference with one mistake, or the Pallas kernels of `pallas_impl` with one.
 
     Attributes:
-      name: of the mistake.
-      clause: the clause that it violates, whose check must notice.
-      bug_class: what kind of mistake it is.
+      name: names the mistake.
+      clause: the violated clause, whose check must notice the mistake.
+      bug_class: kind of mistake.
       seen_in: project and version where such a bug was released ("" if none is known).
       prepare: changes the problem before it is prepared, or raises.
       mask: changes a mask object.
@@ -37,14 +37,14 @@ class Mutant:
       info: changes compiled arrays.
       schedule: changes a schedule.
       compile: replaces compilation: gets the problem and a direction.
-      numerics: stages of the computation, overridden.
-      without: features that are not declared.
-      quality: it violates a quality clause: its figure must be worse than the reference's.
-      kill_rate: of a mistake within a small factor of what rounding does: the recorded share of seeds with
-        which it is noticed in the quick profile; None for all other mistakes, which always are.
-      edits: changes of the sources of `pallas_impl`, which then is the implementation instead of the reference.
-      vector, options: of a mutant with `edits`: name of a fixed problem that shows the mistake, and options that it is
-        repeated for.
+      numerics: the computation with overridden stages.
+      without: features that the mutant does not declare.
+      quality: whether it violates a quality clause: its figure must be worse than the reference's.
+      kill_rate: for a mistake of about the size of rounding errors, the recorded share of seeds that notice it in the
+        quick profile; None for all other mistakes, which every seed notices.
+      edits: changes to the source of `pallas_impl`, which then is the implementation instead of the reference.
+      vector, options: for a mutant with `edits`: the fixed problem that shows the mistake, and the options of that
+        problem.
     """
 
     name: str
@@ -69,10 +69,7 @@ class Mutant:
 
     @property
     def kind(self) -> str:
-        """What it is about: ``structural``, ``algebraic``, ``precision`` or ``quality``.
-
-        ``kernel`` for all those that are kernels of `pallas_impl` with a mistake.
-        """
+        """``structural``, ``algebraic``, ``precision`` or ``quality``; ``kernel`` for edits of `pallas_impl`."""
         if self.edits:
             return "kernel"
         if self.quality:
@@ -85,7 +82,7 @@ class Mutant:
 #: All mutants by name.
 MUTANTS: dict[str, Mutant] = {}
 
-#: The modules that register mutants: one a chapter, and those that edit `pallas_impl`.
+#: The modules that register mutants: one per chapter, and those that edit `pallas_impl`.
 TABLES = (
     "conventions", "masks", "labels", "mask_info", "flat", "shrink", "sharding", "dynamic", "schedule",
     "forward", "residuals", "backward", "ring", "numerics", "rejections",
@@ -165,7 +162,7 @@ class MutantAdapter(ReferenceAdapter):
             description,
             name=f"mutant-{self.mutant.name}",
             features=description.features - set(self.mutant.without),
-            # Options are about the computation; without them more of the drawn problems differ in structure.
+            # Options affect the computation only; without them, more of the drawn problems differ in structure.
             options=description.options if self.mutant.numerics else {},
         )
 

@@ -11,7 +11,7 @@ from reference.mask_info import Direction
 
 
 class Cache:
-    """Keeps compiled arrays by a key that misses something."""
+    """Caches compiled arrays by an incomplete key."""
 
     def __init__(self, key: Callable[[Problem], object]) -> None:
         self.key = key
@@ -32,7 +32,7 @@ def without_parameters(problem: Problem) -> object:
 
 
 def crash_on_nothing_visible(problem: Problem, direction: Direction) -> Info:
-    """Fails where no block is active."""
+    """Raises if no block is active."""
     info = compile_masks(problem, direction, problem.head_masks)
     assert (info.block_mask > 0).any()
     return info

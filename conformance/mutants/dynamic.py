@@ -12,7 +12,7 @@ from conformance.adapters.reference.numerics import Numerics
 from conformance.contract.protocol import Forward
 from conformance.mutants.base import Info, Mutant, add
 from conformance.mutants.patches import OtherProgram, alternates_when_idle, operand_changed
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from reference.blocks import FULL, PARTIAL
 from reference.mask_info import Direction, GridMaskInfo
@@ -50,7 +50,7 @@ class DynamicUnmaskedBackward(DynamicUnmasked):
 
 
 class TracedMaskIgnored(Numerics):
-    """A mask without values at compile time is taken for one that hides nothing."""
+    """A mask without values at compile time counts as a full mask."""
 
     def forward(self, inputs: Inputs, *, traced_mask: bool = False, **options: Any) -> Forward:
         if not traced_mask:

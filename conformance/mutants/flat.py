@@ -58,7 +58,7 @@ def empty_rows_left_out(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
 
 
 def count_of_longest(info: FlatMaskInfo, problem: Problem) -> FlatMaskInfo:
-    """All shards have a slot more than the longest needs."""
+    """All shards have one slot more than the longest one needs."""
     if problem.shards.q == 1:
         return info
     shards = len(info.num_active_blocks)

@@ -16,7 +16,7 @@ from conformance.mutants.patches import (
     LastStepLost,
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import Real
 from reference.blocks import FULL
 from reference.masks import Bool
@@ -62,7 +62,7 @@ class InterleavedHeads(OnlineForward):
 
 
 class OneQueryHead(OnlineForward):
-    """With one kv head every query head is taken for head 0."""
+    """With one kv head every query head reads q of head 0."""
 
     def q_rows(self, array: Real, step: int) -> Real:
         if len(self.k) == 1:
@@ -72,7 +72,7 @@ class OneQueryHead(OnlineForward):
 
 
 class SegmentsNotInFullBlocks(OnlineForward):
-    """Full blocks do not look at segment ids."""
+    """Full blocks ignore segment ids."""
 
     def visible(self, step: int) -> Bool:
         seen = super().visible(step)
@@ -93,7 +93,7 @@ class SegmentsOrdered(OnlineForward):
 
 
 class ZeroIsPadding(OnlineForward):
-    """Tokens with segment id 0 see nobody."""
+    """Tokens with segment id 0 see no token."""
 
     def visible(self, step: int) -> Bool:
         seen = super().visible(step)
@@ -123,7 +123,7 @@ class SinkAsKey(OnlineForward):
 
 
 class SinkIsMaximum(OnlineForward):
-    """The sink is taken for the maximum of the row."""
+    """The sink is used as the maximum of the row."""
 
     def add_sink(self, state: RowState, sink: Real) -> None:
         logit = self.math.to_base(np.broadcast_to(sink, state.total.shape))
@@ -133,7 +133,7 @@ class SinkIsMaximum(OnlineForward):
 
 
 class NarrowValues(OnlineForward):
-    """The output is as wide as q: more columns of v stay 0."""
+    """The output is as wide as q: further columns of v stay 0."""
 
     def finish(self, state: RowState) -> tuple[Real, Real, Real]:
         output, logsumexp, largest = super().finish(state)
@@ -142,7 +142,7 @@ class NarrowValues(OnlineForward):
 
 
 class LargeBlocksCut(OnlineForward):
-    """Keys beyond the eighth of a block are not read."""
+    """Only the first eight keys of a block are read."""
 
     def visible(self, step: int) -> Bool:
         seen = super().visible(step).copy()
@@ -183,7 +183,7 @@ class EmptyRowsDivide(OnlineForward):
 
 
 class EmptyRowEmptiesBlock(OnlineForward):
-    """A block with an empty row is taken for an empty block."""
+    """A block with an empty row counts as an empty block."""
 
     def finish(self, state: RowState) -> tuple[Real, Real, Real]:
         output, logsumexp, largest = super().finish(state)
@@ -214,7 +214,7 @@ class CountsCalls(Numerics):
 
 
 class FullBlocksMasked(OnlineForward):
-    """Full blocks apply the mask block that they were handed."""
+    """Full blocks apply the mask block in memory."""
 
     def visible(self, step: int) -> Bool:
         seen, program = super().visible(step), self.program
@@ -225,7 +225,7 @@ class FullBlocksMasked(OnlineForward):
 
 
 class ReadsEverything(Numerics):
-    """Blocks that nobody sees are read and multiplied by 0."""
+    """Blocks that no query sees are read and multiplied by 0."""
 
     def run(self, inputs: Inputs, edit: Edit | None = None) -> OnlineResult:
         found = super().run(inputs, edit)

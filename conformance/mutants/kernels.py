@@ -1,7 +1,7 @@
-"""How mutants of the Pallas kernels are written down.
+"""Builders of mutants of the Pallas kernels.
 
-The other mutants are the reference with another stage. These are `pallas_impl` with other source text: the mistakes
-that authors of kernels make in index maps, scratch memory, branches and word formats, none of which the reference has.
+The other mutants are the reference with one wrong stage. These are `pallas_impl` with changed source text: mistakes
+of kernel authors in index maps, scratch memory, branches and word formats, which the reference does not have.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def in_module(module: str, *replacements: tuple[str, str]) -> tuple[SourceEdit, 
 
     Args:
       module: of `pallas_impl`.
-      replacements: (text that stands in it once, what replaces it), in order.
+      replacements: (text that occurs in it exactly once, its replacement), in order.
     """
     return tuple(SourceEdit(module, old, new) for old, new in replacements)
 
@@ -41,7 +41,7 @@ def kernel_mutant(
       clause, bug_class, seen_in: as in `Mutant`.
       vector: name of a fixed problem that shows the mistake.
       edits: of the sources.
-      options: of the problem that shows it, if the fixed problem is repeated for all options.
+      options: selects the problem that shows it, if the fixed problem is repeated for several options.
     """
     return Mutant(
         PREFIX + name,

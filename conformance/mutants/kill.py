@@ -14,7 +14,7 @@ from conformance.contract.protocol import Adapter
 from conformance.findings.finding import Finding
 from conformance.mutants.base import MUTANTS, Mutant, MutantAdapter, adapter_of, load_all
 from conformance.search.effort import PROFILES, Profile
-from conformance.search.search import Search, domain_vectors, run_check
+from conformance.search.search import Search, run_check
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Kill:
     Attributes:
       mutant: its name.
       seed: of the search.
-      check: the check that noticed; "" if none did.
-      examples: problems tried until then, the one that failed included; all that there were if none did.
+      check: the check that noticed; "" if the mutant survived.
+      examples: problems tried, including the one that failed; all problems if the mutant survived.
       seconds: wall time.
-      finding: what was wrong; None if nothing was.
+      finding: the failure; None if the mutant survived.
     """
 
     mutant: str
@@ -47,12 +47,12 @@ class Fate:
 
     @property
     def killed(self) -> int:
-        """With how many seeds it was noticed."""
+        """Number of seeds that noticed it."""
         return sum(bool(kill.check) for kill in self.kills)
 
     @property
     def survives(self) -> bool:
-        """Whether it was missed although nothing but its kind of mistake should be."""
+        """Whether some seed missed it, for kinds of mistakes that no seed may miss."""
         return self.mutant.kind != "precision" and self.killed < len(self.kills)
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def first_failure(
             if found is not None and found.kind != "quality":
                 yield number, found
 
-    for item, problem in domain_vectors(check, subject, profile.variants):
+    for item, problem in check.domain.vectors(subject.description, profile.variants):
         found = search.look(problem, item.name)
         if found is not None and found.kind != "quality":
             return found, len(search.seen)
@@ -121,7 +121,7 @@ def first_failure(
 
 
 def _by_figure(mutant: Mutant, seed: int, profile: Profile) -> tuple[str, int, Finding | None]:
-    """A mutant of a quality clause is noticed by a figure that is worse than the reference's."""
+    """Notices a mutant of a quality clause by a figure worse than the reference's."""
     unchanged = subject_of(MutantAdapter(Mutant("unchanged", mutant.clause, "none")))
     subject, tried = subject_of(MutantAdapter(mutant)), 0
     for check in checks_of(mutant):
@@ -136,13 +136,13 @@ def _by_figure(mutant: Mutant, seed: int, profile: Profile) -> tuple[str, int, F
 
 
 def kill_named(task: tuple[str, int, str]) -> Kill:
-    """`kill` of a mutant and a profile by their names, for other processes."""
+    """Calls `kill` by names, for other processes."""
     name, seed, profile = task
     return kill(load_all()[name], seed, PROFILES[profile])
 
 
 def fates(kills: Sequence[Kill]) -> list[Fate]:
-    """Kills by mutant, in the order of the catalogue."""
+    """Groups kills by mutant, in the order of `MUTANTS`."""
     by_name: dict[str, list[Kill]] = {}
     for one in kills:
         by_name.setdefault(one.mutant, []).append(one)

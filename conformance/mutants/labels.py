@@ -60,7 +60,7 @@ def relabelled(change: Callable[[Any], Any]) -> Callable[[Info, Problem], Info]:
 
 
 def full_is_partial(label: Any) -> Any:
-    """Every full block is masked for nothing: harmless for results, wrong as a label."""
+    """Labels every full block as partial: results are right, but the label is wrong."""
     return np.where(label == FULL, PARTIAL, label)
 
 
@@ -72,7 +72,7 @@ def partial_is_full(label: Any) -> Any:
 
 
 def transposed_blocks(problem: Problem, direction: Direction) -> Info:
-    """Uses block_q along keys and block_kv along queries where both fit."""
+    """Uses block_q along keys and block_kv along queries if both divide the lengths."""
     q, kv = problem.blocks.of(direction)
     fits = problem.q_len % kv == 0 and problem.kv_len % q == 0
     per_shard = fits and (problem.q_len // kv) % problem.shards.q == 0
@@ -81,7 +81,7 @@ def transposed_blocks(problem: Problem, direction: Direction) -> Info:
 
 
 def single_block_is_full(info: Info, problem: Problem) -> Info:
-    """Skips classification where there is one row of blocks."""
+    """Skips classification if there is a single row of blocks."""
     q_blocks, _ = problem.grid(info.direction)
     if q_blocks > 1:
         return info

@@ -38,7 +38,7 @@ def second_head_lost(info: Info, problem: Problem) -> Info:
 
 
 def changed(name: str, change: Callable[[Any, GridMaskInfo], Any]) -> GridPatch:
-    """A patch of one array; absent arrays stay absent."""
+    """A patch of one array; does nothing if the array is absent."""
 
     def patch(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
         del problem
@@ -67,7 +67,7 @@ def one_late(array: Any, info: GridMaskInfo) -> Any:
 
 
 def stored_one_late(array: Any, info: GridMaskInfo) -> Any:
-    """``mask_next`` holds the block before, where it should hold the next."""
+    """``mask_next`` names the previous block instead of the next one."""
     active = info.block_mask == PARTIAL
     held = carry(array.astype(np.int32), active, info.direction, last_at_or_before)
     return np.where(_tail(active, info), array, held).astype(array.dtype)
@@ -81,7 +81,7 @@ def _tail(active: Bool, info: GridMaskInfo) -> Bool:
 
 
 def kept_after_the_end(array: Any, active: Bool, info: GridMaskInfo) -> Any:
-    """After the last active position the last block stays named."""
+    """Positions after the last active one name its block."""
     held = carry(array.astype(np.int32), active, info.direction, last_at_or_before)
     return np.where(_tail(active, info), held, array).astype(array.dtype)
 
@@ -118,7 +118,7 @@ def stack_changed(change: Callable[[Any], Any]) -> GridPatch:
 
 
 def merged_by_count(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
-    """Two different blocks with equally many visible entries are stored as one."""
+    """Distinct blocks with equally many visible entries are stored as one."""
     stack, places = info.partial_mask_blocks, info.mask_next
     if stack is None or places is None:
         return info

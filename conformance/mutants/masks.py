@@ -63,18 +63,18 @@ def never_empty(mask: Mask, index: tuple[slice, slice]) -> Bool:
 
 
 def as_integers(mask: Mask, index: tuple[slice, slice]) -> Any:
-    """Gives 0 and 1."""
+    """Returns 0 and 1."""
     return mask[index].astype(np.int8)
 
 
 class Forgetful:
-    """Reads the first time what is there, and nothing in later readings of the same slice."""
+    """Returns the slice at the first reading, and False at later readings of the same slice."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
 
     def __call__(self, mask: Mask, index: tuple[slice, slice]) -> Bool:
-        """The slice, or as many False."""
+        """The slice, or False of the same shape."""
         key = str(index)
         again, part = key in self.seen, mask[index]
         self.seen.add(key)
@@ -82,7 +82,7 @@ class Forgetful:
 
 
 def forgetful(mask: Mask, problem: Problem) -> Wrapped:
-    """A mask that is used up by reading."""
+    """A mask that changes when it is read."""
     del problem
     return Wrapped(mask, mask.shape, read=Forgetful())
 
@@ -97,7 +97,7 @@ def by_size(mask: Mask, q_ids: Int, kv_ids: Int, kernel: bool) -> Bool:
 
 
 def other_inside_kernels(mask: Mask, q_ids: Int, kv_ids: Int, kernel: bool) -> Bool:
-    """Sees everything inside a kernel, as a constant made from shapes does."""
+    """Shows everything inside a kernel, like a constant made from shapes."""
     seen = mask.at(q_ids, kv_ids)
     return seen | True if kernel else seen
 
@@ -105,7 +105,7 @@ def other_inside_kernels(mask: Mask, q_ids: Int, kv_ids: Int, kernel: bool) -> B
 def bounds_of_corners(
     mask: Mask, q_lo: Int, q_hi: Int, kv_lo: Int, kv_hi: Int
 ) -> tuple[Bool, Bool]:
-    """Judges a rectangle by two of its corners."""
+    """Decides a rectangle by two of its corners."""
     first, last = mask.at(q_hi, kv_lo), mask.at(q_lo, kv_hi)
     return first | last, first & last
 

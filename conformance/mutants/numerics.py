@@ -18,7 +18,7 @@ from conformance.mutants.patches import (
     Stage,
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import Arithmetic, Real, to_bfloat16
 from reference.masks import Bool
 from reference.online import OnlineForward, OnlineResult, RowState
@@ -43,7 +43,7 @@ class BfloatAccumulator(OnlineForward):
 
 
 class SinkCapped(OnlineForward):
-    """The soft cap is applied to the sink as well."""
+    """The soft cap is applied to the sink too."""
 
     def add_sink(self, state: RowState, sink: Real) -> None:
         super().add_sink(state, self.cap(np.asarray(sink)))
@@ -66,7 +66,7 @@ class CapWithoutSlopeBesideSinks(OnlineBackward):
 
 
 def in_bits(array: Real, bits: int) -> Real:
-    """The nearest numbers with so many significant bits."""
+    """Rounds to ``bits`` significant bits."""
     mantissa, exponent = np.frexp(array)
     with np.errstate(invalid="ignore"):
         kept = np.ldexp(np.round(mantissa * 2.0**bits) / 2.0**bits, exponent)
@@ -85,7 +85,7 @@ def computing_with(math: type[Arithmetic]) -> type[OnlineForward]:
 
 
 def coarse_exponentials(bits: int) -> type[OnlineForward]:
-    """A forward kernel whose exponentials have so many bits."""
+    """A forward kernel whose exponentials have ``bits`` significant bits."""
 
     class CoarsePower(Arithmetic):
         def power(self, array: Real) -> Real:
@@ -102,7 +102,7 @@ class StoresBfloat16(Arithmetic):
 
 
 def coarse_logits(bits: int) -> type[OnlineForward]:
-    """A forward kernel whose logits have so many bits."""
+    """A forward kernel whose logits have ``bits`` significant bits."""
 
     class Kernel(OnlineForward):
         def raw_logits(self, step: int) -> Real:
@@ -127,7 +127,7 @@ class CoarseTanh(OnlineForward):
 
 
 def coarse_probabilities(bits: int) -> type[OnlineBackward]:
-    """Backward kernels whose recomputed probabilities have so many bits."""
+    """Backward kernels whose recomputed probabilities have ``bits`` significant bits."""
 
     class Kernel(OnlineBackward):
         def probabilities(self, step: int, logits: Real, seen: Bool) -> Real:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from conformance.adapters.reference.numerics import Numerics
 from conformance.contract.protocol import Edit
 from conformance.mutants.base import Mutant, add
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
 from reference.masks import ChunkedCausal, Dense, Expr, Full
@@ -35,7 +35,7 @@ def positive(problem: Problem) -> Problem:
 
 
 def masks_changed(change: Callable[[Any], Expr]) -> Callable[[Problem], Problem]:
-    """Every mask of a problem repaired."""
+    """A patch of every mask of a problem."""
     return lambda problem: problem.but(masks=tuple(change(mask) for mask in problem.masks))
 
 
@@ -83,7 +83,7 @@ def chunk_of_one(mask: Any) -> Expr:
 
 
 class Lenient(Numerics):
-    """Mends what does not fit, without a word."""
+    """Silently changes arrays that do not fit."""
 
     def mend(self, inputs: Inputs) -> Inputs:
         """The arrays in the shapes of the problem."""
@@ -166,7 +166,7 @@ class AnyMaskValue(Numerics):
 
 
 class AnySoftCap(Lenient):
-    """A soft cap that is not positive means none."""
+    """A soft cap that is not positive and finite is ignored."""
 
     def mend(self, inputs: Inputs) -> Inputs:
         cap = self.problem.soft_cap
@@ -176,7 +176,7 @@ class AnySoftCap(Lenient):
 
 
 def keys_behind_the_last_part_lost(problem: Problem) -> Problem:
-    """A forward block is computed in whole parts only; what is left of its keys is not."""
+    """A forward block is computed in whole parts; the keys after the last whole part are lost."""
     blocks = problem.blocks
     size, part = blocks.kv, blocks.kv_compute or blocks.kv
     if size % part == 0:
@@ -189,7 +189,7 @@ def keys_behind_the_last_part_lost(problem: Problem) -> Problem:
 
 
 def accepting(name: str, clause: str, stage: type[Numerics], seen_in: str = "") -> Mutant:
-    """A mutant that accepts what the clause wants refused."""
+    """A mutant that accepts input that the clause requires to be refused."""
     return Mutant(name, clause, "bad input accepted", seen_in, numerics=stage)
 
 

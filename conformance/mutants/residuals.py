@@ -13,7 +13,7 @@ from conformance.mutants.base import add
 from conformance.mutants.patches import (
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import LN_2, Real
 from reference.masks import Bool
 from reference.online import OnlineForward, RowState, finite_or_zero
@@ -45,7 +45,7 @@ class SinkNotInLogsumexp(OnlineForward):
 
 
 class MaximumOverHidden(OnlineForward):
-    """max_logits looks at hidden pairs as well."""
+    """max_logits includes hidden pairs."""
 
     def absorb(self, state: RowState, logits: Real, seen: Bool, values: Real) -> None:
         super().absorb(state, logits, seen, values)
@@ -119,7 +119,7 @@ class ResidualsInBfloat(Numerics):
 
 
 class OtherOutput(Numerics):
-    """The kernel that returns residuals divides by another sum."""
+    """The kernel that returns residuals divides by a different sum."""
 
     def forward(self, inputs: Inputs, *, residuals: bool = False, **options: Any) -> Forward:
         found = super().forward(inputs, residuals=residuals, **options)

@@ -14,7 +14,7 @@ from conformance.mutants.base import add
 from conformance.mutants.patches import (
     numeric_mutant,
 )
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.attention import Float, SegmentIds
 from reference.masks import Bool
 from reference.online import OnlineResult
@@ -56,7 +56,7 @@ class CombineWithoutRescaling(Numerics):
 
 
 class OldSumsNotRescaled(Numerics):
-    """What has been summed keeps its scale when the maximum rises."""
+    """Earlier sums keep their scale when the maximum rises."""
 
     def ring_combine(self, a: Partial, b: Partial) -> Partial:
         maximum = np.maximum(a.maximum, b.maximum)
@@ -65,7 +65,7 @@ class OldSumsNotRescaled(Numerics):
 
 
 class EmptyShardContributes(Numerics):
-    """A shard of which a device sees nothing counts with logits of 0."""
+    """A shard of which a device sees nothing counts as if its logits were 0."""
 
     def empty_part(self, q: Float, k: Float, v: Float) -> Partial:
         shape = q.shape[:2]
@@ -101,7 +101,7 @@ class SegmentsStay(Numerics):
 
 
 class OneQueryHead(Numerics):
-    """With one kv head every query head is taken for head 0."""
+    """With one kv head every query head reads q of head 0."""
 
     def ring_part(self, inputs: Inputs, device: int, shard: int) -> Partial:
         if self.problem.kv_heads == 1:
@@ -110,7 +110,7 @@ class OneQueryHead(Numerics):
 
 
 class NarrowValues(Numerics):
-    """Sums are as wide as q: more columns of v stay 0."""
+    """Sums are as wide as q: further columns of v stay 0."""
 
     def ring_part(self, inputs: Inputs, device: int, shard: int) -> Partial:
         part = super().ring_part(inputs, device, shard)
@@ -130,7 +130,7 @@ class SinkAtEveryStep(Numerics):
 
 
 class SinksIgnored(Numerics):
-    """The ring ignores sinks without a word."""
+    """The ring silently ignores sinks."""
 
     def ring_forward(self, inputs: Inputs) -> OnlineResult:
         return super().ring_forward(replace(inputs, sinks=None))
@@ -153,7 +153,7 @@ class LogsumexpOfOneShard(Numerics):
 
 
 class GradientsMoveOn(Numerics):
-    """dk and dv end on the next device."""
+    """dk and dv end up on the next device."""
 
     def ring_backward(
         self,
@@ -193,7 +193,7 @@ class MaximumForLogsumexp(Numerics):
 
 
 class ResidualsIgnored(Numerics):
-    """The ring takes the option to return residuals, and returns none."""
+    """The ring accepts the option to return residuals, but does not return them."""
 
     def forward(self, inputs: Inputs, **options: Any) -> Forward:
         found = super().forward(inputs, **options)

@@ -1,4 +1,4 @@
-"""Mutants of schedules: kernels that do something else than their arrays say."""
+"""Mutants of schedules: kernels that deviate from their arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reference.sharding import Shard
 
 
 def steps(schedule: Schedule, keep: Any) -> Schedule:
-    """Only some steps, or steps in another order; ``keep`` indexes the steps."""
+    """Selects or reorders steps; ``keep`` indexes them."""
     return replace(
         schedule,
         head=schedule.head[keep],
@@ -86,7 +86,7 @@ def copies_every_step(schedule: Schedule, problem: Problem, shard: Shard) -> Sch
 
 
 def moved(name: str, by: int) -> SchedulePatch:
-    """``initialises`` or ``writes`` some steps later or earlier, inside the whole schedule."""
+    """Shifts ``initialises`` or ``writes`` by some steps over the whole schedule."""
 
     def patch(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
         flags = {k: np.roll(v, by) for k, v in getattr(schedule, name).items()}
@@ -116,7 +116,7 @@ def _row_runs(schedule: Schedule, output: str) -> Any:
 
 
 def column_major(schedule: Schedule, problem: Problem, shard: Shard) -> Schedule:
-    """Visits the grid the other way round, coming back to every output block."""
+    """Visits the grid in the other order and returns to every output block."""
     order = np.lexsort((schedule.q_block, schedule.kv_block))
     if schedule.direction == "dkv":
         order = np.lexsort((schedule.kv_block, schedule.q_block))

@@ -106,7 +106,7 @@ class FirstRowsOfDynamic(FirstRows):
 
 
 class KeysOfLastDevice(Numerics):
-    """dk and dv of the devices replace each other."""
+    """dk and dv of a device replace those of the one before."""
 
     def add_keys(self, total: Float, part: Float, shard: Shard) -> None:
         total[head_slice(len(total), self.problem.shards, shard)] = part

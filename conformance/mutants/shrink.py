@@ -22,7 +22,7 @@ from reference.mask_info import Direction, GridMaskInfo
 def shrunk_only(
     patch: Callable[[GridMaskInfo, Problem], GridMaskInfo], *directions: Direction
 ) -> Callable[[Info, Problem], Info]:
-    """Applies a patch where the grid was shrunk."""
+    """Applies a patch if the grid was shrunk."""
     return grid_only(
         lambda info, problem: (
             patch(info, problem) if problem.shrink and problem.single_mask else info
@@ -47,7 +47,7 @@ def padded_with_zero(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
 
 
 def last_column_dropped(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
-    """The last kept column is lost, its place remains."""
+    """The last kept column becomes padding."""
     label = np.array(info.block_mask)
     label[:, :, -1] = 0
     return replace(info, block_mask=label)
@@ -66,7 +66,7 @@ def padding_runs(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
 
 
 def not_shrunk(problem: Problem, direction: Direction) -> Info:
-    """The forward grid is never shrunk where there are q shards."""
+    """The forward grid is never shrunk if there are q shards."""
     shrink = problem.shrink and problem.shards.q == 1
     if problem.dynamic or problem.layout == "flat":
         return compile_masks(problem, direction, problem.head_masks)
@@ -81,7 +81,7 @@ def dkv_not_shrunk(problem: Problem, direction: Direction) -> Info:
 
 
 def several_masks_shrunk(info: GridMaskInfo, problem: Problem) -> GridMaskInfo:
-    """The grid loses its last column where heads have different masks and nobody needs it."""
+    """The grid loses its last column if heads have different masks."""
     if problem.single_mask or info.block_mask.shape[2] < 2:
         return info
     return every_array(info, lambda a: a[:, :, :-1])

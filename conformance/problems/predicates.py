@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
+from conformance.problems.arrays import visible
+from conformance.problems.features import FEATURES
 from conformance.problems.mask_json import kind_of
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import seeing_rows, visible
 from reference.blocks import Int32, labels
 from reference.mask_info import DIRECTIONS, Direction
 from reference.masks import Bool, Causal
 
 Predicate = Callable[[Problem], bool]
-PREDICATES: dict[str, Predicate] = {}
+#: All features of problems, and what is said of problems in this module.
+PREDICATES: dict[str, Predicate] = {name: item.holds for name, item in FEATURES.items()}
 
 
 def predicate(function: Predicate) -> Predicate:
@@ -33,24 +35,6 @@ def _shard_parts(problem: Problem) -> list[Int32]:
 
 
 @predicate
-def dynamic(problem: Problem) -> bool:
-    """The mask's values are known only at run time."""
-    return problem.dynamic
-
-
-@predicate
-def static(problem: Problem) -> bool:
-    """The mask is known in advance."""
-    return not problem.dynamic
-
-
-@predicate
-def several_q_shards(problem: Problem) -> bool:
-    """The queries are sharded."""
-    return problem.shards.q > 1
-
-
-@predicate
 def several_shards(problem: Problem) -> bool:
     """The queries or the keys are sharded."""
     return problem.shards.q > 1 or problem.shards.kv > 1
@@ -60,12 +44,6 @@ def several_shards(problem: Problem) -> bool:
 def shrunk(problem: Problem) -> bool:
     """Shrinking is asked for."""
     return problem.shrink
-
-
-@predicate
-def several_masks(problem: Problem) -> bool:
-    """The heads have more than one mask."""
-    return not problem.single_mask
 
 
 @predicate
@@ -137,12 +115,6 @@ def empty_row(problem: Problem) -> bool:
     return any(bool((~mask.dense().any(axis=1)).any()) for mask in set(problem.head_masks))
 
 
-@predicate
-def unseeing_row(problem: Problem) -> bool:
-    """Some query sees nothing, by its mask or by the segment ids."""
-    return not bool(seeing_rows(problem).all())
-
-
 def _inside_backward_block(problem: Problem, seen: Bool) -> bool:
     """Whether a q block without a pair, ``seen[H, q_len, kv_len]``, lies inside a block with one backward."""
     q = problem.blocks.q
@@ -175,12 +147,6 @@ def logits_below_any_sentinel(problem: Problem) -> bool:
 
 
 @predicate
-def sinks(problem: Problem) -> bool:
-    """There are sinks."""
-    return problem.sinks is not None
-
-
-@predicate
 def base2_exponent(problem: Problem) -> bool:
     """Powers of two are taken: the default of an option ``use_base2_exp``."""
     return bool(problem.option("use_base2_exp", True))
@@ -210,12 +176,6 @@ def diagonal_skip_off_the_diagonal(problem: Problem) -> bool:
     """Products above the diagonal of blocks are skipped by an option, and the mask's edge is elsewhere."""
     first = problem.masks[0]
     return bool(problem.option("diag_skip")) and isinstance(first, Causal) and first.offset != 0
-
-
-@predicate
-def ring(problem: Problem) -> bool:
-    """The keys travel around a ring of devices."""
-    return problem.ring > 1
 
 
 def _ring_steps(problem: Problem) -> list[Int32]:

@@ -28,7 +28,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import LOG2_E
 from reference.attention import kv_head_of
 from reference.error_budget import FLOAT32, MXU_PASSES, ArithmeticProfile, accumulated

@@ -1,6 +1,6 @@
 """Arrays of a problem, from its regime and seed: the same on every machine.
 
-A *regime* is a family of inputs that brings out one kind of mistake: ordinary random numbers hide most of them.
+A *regime* is a family of inputs designed to expose one kind of mistake: ordinary random numbers hide most mistakes.
 Every value comes from a hash of its position (no state, no floating-point library function), is a float32, and is
 exact in the type of the problem. What a regime can falsify is written beside it.
 """
@@ -10,44 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.problems.arrays import Inputs
-from conformance.problems.problem import Problem
-from conformance.problems.ranges import (
-    backward_sizes,
-    forward_sizes,
-    overflowing,
-    underflowing,
-)
-from reference.arithmetic import to_bfloat16
-from reference.attention import visible_pairs
-from reference.error_budget import FLOAT32, ArithmeticProfile
-from reference.masks import Bool
 from spec import clause
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-#: Gradients of the loss with respect to the output:
-#: ``quiet`` is 0 in rows that see nothing, ``loud`` is large there, ``zero`` is 0 everywhere, ``early`` is 0 but in the
-#: first quarter of the rows (one device of a ring), and ``combined`` is ``2 first - second``, exactly.
-Cotangent = Literal["quiet", "loud", "zero", "early", "first", "second", "combined"]
-
-#: What ``loud`` multiplies cotangents by.
-LOUD = 2.0**20
-#: The largest magnitude of `bell`, in rows that ``loud`` multiplies.
-LARGEST_COTANGENT = 4 * LOUD
-
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def hashed(seed: int, stream: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """64 random bits for every place: splitmix64 of the place's number, with a key of seed and stream."""
+    """64 random bits for every element: splitmix64 of its index, with a key of seed and stream."""
     digest = hashlib.sha256(f"{seed}/{stream}".encode()).digest()
     key = np.uint64(int.from_bytes(digest[:8], "little"))
     with np.errstate(over="ignore"):
@@ -71,7 +47,7 @@ def signs(seed: int, stream: str, shape: tuple[int, ...]) -> Float64:
 
 
 def few(salt: int, shape: tuple[int, ...]) -> Float64:
-    """Values -1, 0 and 1 in no visible order, by a formula of one line."""
+    """Values -1, 0 and 1 without a visible pattern, from a one-line formula."""
     n = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(1000003 * salt)
     with np.errstate(over="ignore"):
         third = n * n * np.uint64(2654435761) // np.uint64(65536) % np.uint64(3)
@@ -80,7 +56,7 @@ def few(salt: int, shape: tuple[int, ...]) -> Float64:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a regime needs to know of a problem."""
+    """What a regime needs to know about a problem."""
 
     seed: int
     q: tuple[int, int, int]
@@ -158,7 +134,7 @@ def _signed(shapes: Shapes) -> Arrays:
 
 @regime(
     "flat",
-    "nearly equal probabilities; v spells the position of its key in -1 and 1, so that one key more or less shows",
+    "nearly equal probabilities; v encodes the position of its key in -1 and 1, so that one extra or missing key shows",
     "FWD-1", "FWD-5", "FWD-6", "FWD-12", "FWD-13", "FWD-20", "RING-2", "RING-3", "BWD-2",
 )  # fmt: skip
 def _flat(shapes: Shapes) -> Arrays:
@@ -179,7 +155,7 @@ def _rising(shapes: Shapes) -> Arrays:
 
 @regime(
     "falling",
-    "the maximum stands at the beginning: later blocks must be scaled down",
+    "the largest logits come first: later blocks must be scaled down",
     "FWD-12", "RES-4", "RING-4", "RING-5",
 )  # fmt: skip
 def _falling(shapes: Shapes) -> Arrays:
@@ -189,7 +165,7 @@ def _falling(shapes: Shapes) -> Arrays:
 
 @regime(
     "tilted",
-    "logits grow with the position up to 64: behind a causal edge the hidden keys are the heaviest",
+    "logits grow with the position up to 64: the keys behind a causal edge have the largest logits",
     "FWD-2", "RES-1", "RES-3", "RING-3",
 )  # fmt: skip
 def _tilted(shapes: Shapes) -> Arrays:
@@ -207,7 +183,7 @@ def _low(shapes: Shapes) -> Arrays:
 
 @regime(
     "leading",
-    "the first half of the keys has logits of 100, the second of -100: rows that are masked at first must forget it",
+    "the first half of the keys has logits of 100, the second of -100: rows that hide the first must not scale by it",
     "FWD-2", "FWD-18", "RING-15",
 )  # fmt: skip
 def _leading(shapes: Shapes) -> Arrays:
@@ -217,7 +193,7 @@ def _leading(shapes: Shapes) -> Arrays:
 
 @regime(
     "positive",
-    "positive values, so that sums grow and never cancel: shows sums of low precision",
+    "positive values, so sums grow and never cancel: exposes sums of low precision",
     "NUM-2", "NUM-3",
 )  # fmt: skip
 def _positive(shapes: Shapes) -> Arrays:
@@ -226,7 +202,7 @@ def _positive(shapes: Shapes) -> Arrays:
 
 @regime(
     "cancelling",
-    "logits of a few units as differences of large terms: shows products of low precision",
+    "logits of a few units as differences of large terms: exposes products of low precision",
     "NUM-3", "NUM-4",
 )  # fmt: skip
 def _cancelling(shapes: Shapes) -> Arrays:
@@ -313,7 +289,7 @@ BARE = "bare "
 
 
 def _bare(name: str) -> None:
-    """Registers a regime of levels alone."""
+    """Registers a regime that is defined by its levels."""
     other = REGIMES[name]
 
     def make(shapes: Shapes) -> Arrays:
@@ -328,114 +304,3 @@ def _bare(name: str) -> None:
 
 for _name in ("rising", "falling", "tilted", "low", "leading", "huge"):
     _bare(_name)
-
-
-def rounded(array: Float64, dtype: str) -> Float32:
-    """The nearest values of the type of a problem, as float32."""
-    return to_bfloat16(array) if dtype == "bfloat16" else array.astype(np.float32)
-
-
-def expanded(runs: tuple[tuple[int, int], ...]) -> NDArray[np.int32]:
-    """Segment ids of every token, from (id, length) runs."""
-    return np.repeat([i for i, _ in runs], [n for _, n in runs]).astype(np.int32)
-
-
-@lru_cache(maxsize=64)
-def inputs(problem: Problem) -> Inputs:
-    """The arrays of a problem. They must not be changed.
-
-    Raises:
-      ValueError: the regime is unknown, or its numbers are none that every float32 arithmetic can work with.
-    """
-    if problem.regime not in REGIMES:
-        raise ValueError(f"regime {problem.regime!r} is unknown, expected one of {sorted(REGIMES)}")
-    shapes = Shapes(
-        problem.seed,
-        (problem.heads, problem.q_len, problem.head_dim),
-        (problem.kv_heads, problem.kv_len, problem.head_dim),
-        (problem.kv_heads, problem.kv_len, problem.head_dim_v),
-    )
-    q, k, v = (rounded(x, problem.dtype) for x in REGIMES[problem.regime].make(shapes))
-    segments = problem.segments
-    made = Inputs(
-        q,
-        k,
-        v,
-        None if segments is None else (expanded(segments[0]), expanded(segments[1])),
-        None if problem.sinks is None else np.array(problem.sinks, dtype=np.float32),
-    )
-    if underflowing(q, k) or underflowing(v):
-        raise ValueError(f"regime {problem.regime!r} has products that may be flushed to 0")
-    too_large = overflowing(forward_sizes(made, FLOAT32, problem.soft_cap))
-    if too_large is not None:
-        raise ValueError(f"regime {problem.regime!r} can overflow float32: {too_large}")
-    for array in (q, k, v):
-        array.flags.writeable = False
-    return made
-
-
-def overflows(problem: Problem, forward: ArithmeticProfile) -> bool:
-    """Whether a right forward pass of the given arithmetic may overflow, in some order of summation."""
-    sizes = forward_sizes(inputs(problem), forward, problem.soft_cap)
-    return overflowing(sizes) is not None
-
-
-def overflows_backward(problem: Problem, backward: ArithmeticProfile = FLOAT32) -> bool:
-    """Whether a right backward pass of the given arithmetic may overflow, for some kind of cotangent."""
-    sizes = backward_sizes(inputs(problem), LARGEST_COTANGENT, backward, problem.soft_cap)
-    return overflowing(sizes) is not None
-
-
-@lru_cache(maxsize=64)
-def visible(problem: Problem) -> Bool:
-    """Mask AND segment ids, bool ``[H, q_len, kv_len]``."""
-    masks = {mask: mask.dense() for mask in set(problem.head_masks)}
-    dense = np.stack([masks[mask] for mask in problem.head_masks])
-    shape = (problem.heads, problem.q_len, problem.kv_len)
-    segments = problem.segments
-    ids = None if segments is None else (expanded(segments[0]), expanded(segments[1]))
-    return visible_pairs(dense, ids, shape)
-
-
-def seeing_rows(problem: Problem) -> Bool:
-    """Rows that see a key, bool ``[H, q_len]``."""
-    return np.asarray(visible(problem).any(axis=2))
-
-
-@lru_cache(maxsize=64)
-def d_out(problem: Problem, kind: Cotangent = "quiet") -> Float32:
-    """The gradient with respect to the output, float32 ``[H, q_len, head_dim_v]``, exact in the problem's type.
-
-    ``first``, ``second`` and ``combined`` are multiples of 1/4 below 3, so that ``combined`` is exact.
-    """
-    shape = (problem.heads, problem.q_len, problem.head_dim_v)
-    if kind == "combined":
-        return 2 * d_out(problem, "first") - d_out(problem, "second")
-    if kind in ("first", "second"):
-        small = (hashed(problem.seed, kind, shape) % np.uint64(7)).astype(np.float64)
-        made = (small - 3.0) / 4
-    elif problem.regime in ("zeros", "counting"):
-        made = np.ones(shape)
-    elif problem.regime == "few":
-        made = few(4, shape)
-    elif problem.regime == "flat":
-        made = signs(problem.seed, "d_out", shape)
-    else:
-        made = bell(problem.seed, "d_out", shape)
-    unseeing = ~seeing_rows(problem)
-    if kind == "loud":
-        made[unseeing] *= LOUD
-    else:
-        made[unseeing] = 0.0
-    if kind == "zero":
-        made[:] = 0.0
-    if kind == "early":
-        made[:, problem.q_len // 4 :] = 0.0
-    return rounded(made, problem.dtype)
-
-
-def d_logsumexp(problem: Problem) -> Float32:
-    """A gradient with respect to logsumexp, float32 ``[H, q_len]``; 0 in rows that see nothing."""
-    if problem.regime in SIMPLE:
-        return seeing_rows(problem).astype(np.float32)
-    return np.ascontiguousarray(d_out(problem, "first")[:, :, 0])

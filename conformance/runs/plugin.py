@@ -183,8 +183,7 @@ class CheckItem(pytest.Item):
         super().__init__(**more)
         self.check = check
         # Heavy checks of one domain draw the same problems: in one process they share their kernels.
-        group = check.domain.group if check.heavy else check.name
-        self.add_marker(pytest.mark.xdist_group(group))
+        self.add_marker(pytest.mark.xdist_group(check.domain.group or check.name))
         self.extra_keyword_matches.add(check.clause_id)  # for -k
 
     def runtest(self) -> None:

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from conformance.checks import MODULES, load_all
 from conformance.checks.registry import CHECKS, Check
-from conformance.drawing.numeric_domain import NumericDomain
+from conformance.drawing.domain import Work
 from conformance.runs.selection import Part, Selection
 from conformance.search.effort import Profile
 
@@ -42,24 +42,19 @@ def selection_of(clauses: Iterable[str], expectations: bool) -> Selection:
 
 #: Seconds of a check of a kind, and for each problem that it draws: about the means of a run of
 #: `pallas_impl` in interpret mode. Only their ratios matter.
-STRUCTURE = (0.3, 0.01)
-KERNELS = (1.0, 0.2)
-NUMBERS = (5.0, 1.0)
-RING = (15.0, 3.0)
-BROAD = (10.0, 9.0)
+SECONDS: dict[Work, tuple[float, float]] = {
+    "structure": (0.3, 0.01),
+    "kernels": (1.0, 0.2),
+    "numbers": (5.0, 1.0),
+    "ring": (15.0, 3.0),
+    "broad": (10.0, 9.0),
+}
 
 
 def cost(check: Check, profile: Profile) -> float:
     """About how long a check takes, in seconds; the same on every machine."""
-    domain = check.domain
-    if isinstance(domain, NumericDomain):
-        if domain.broad:
-            return BROAD[0] + BROAD[1] * profile.broad_examples
-        fixed, each = RING if "ring" in domain.needs else NUMBERS
-        return fixed + each * profile.numeric_examples
-    if check.heavy:
-        return KERNELS[0] + KERNELS[1] * profile.heavy_examples
-    return STRUCTURE[0] + STRUCTURE[1] * profile.examples
+    fixed, each = SECONDS[check.domain.work]
+    return fixed + each * profile.examples_by(check.domain.work)
 
 
 def part_of(checks: Sequence[Check], profile: Profile, part: Part) -> list[Check]:

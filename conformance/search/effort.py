@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from conformance.drawing.domain import Domain, Work
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -14,7 +16,7 @@ class Profile:
       heavy_examples: problems a check that builds kernels draws.
       broad_examples: problems a check of numerical results draws whose domain holds every feature.
       numeric_examples: problems any other check of numerical results draws.
-      shrinks: further problems tried to make a failing one smaller (a quarter for heavy checks).
+      shrinks: further problems tried to make a failing one smaller (a quarter where kernels run).
       variants: try fixed problems in every layout and shrink option.
     """
 
@@ -24,6 +26,26 @@ class Profile:
     numeric_examples: int
     shrinks: int
     variants: bool
+
+    def examples_by(self, work: Work) -> int:
+        """Problems that a check draws, by what it does to them."""
+        numbers: dict[Work, int] = {
+            "structure": self.examples,
+            "kernels": self.heavy_examples,
+            "numbers": self.numeric_examples,
+            "ring": self.numeric_examples,
+            "broad": self.broad_examples,
+        }
+        return numbers[work]
+
+    def examples_of(self, domain: Domain) -> int:
+        """Problems that a check of a domain draws."""
+        number = self.examples_by(domain.work)
+        return number // 2 if domain.costly and not self.variants else number
+
+    def shrinks_of(self, domain: Domain) -> int:
+        """Further problems that such a check tries to make a failing one smaller."""
+        return self.shrinks if domain.work == "structure" else self.shrinks // 4
 
 
 PROFILES: dict[str, Profile] = {

@@ -10,7 +10,6 @@ from typing import Any
 from conformance import checks
 from conformance.checks.registry import CHECKS
 from conformance.contract.fence import Subject
-from conformance.drawing.domain import Domain, acceptable
 from conformance.findings.expectation import Equal
 from conformance.findings.finding import Finding
 from conformance.findings.observation import Value
@@ -93,9 +92,7 @@ def not_applicable(finding: Finding, subject: Subject) -> str:
     missing = check.missing(subject)
     if missing:
         return f"does not declare {', '.join(missing)}"
-    if isinstance(check.domain, Domain) and not acceptable(
-        finding.problem, subject.description, check.domain.kernel
-    ):
+    if not check.domain.accepts(finding.problem, subject.description):
         return "cannot be given this problem (features or block sizes)"
     return ""
 

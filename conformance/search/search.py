@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import unittest
 from collections import Counter
@@ -23,10 +22,6 @@ from conformance.contract.fence import HANG, Crash, Subject, raised_by
 from conformance.contract.memory_maps import ROOM
 from conformance.contract.remote.errors import NotTried, Refused
 from conformance.drawing import constants
-from conformance.drawing.domain import acceptable
-from conformance.drawing.numeric_domain import NumericDomain
-from conformance.drawing.numeric_vectors import NumericVector, numeric_vectors
-from conformance.drawing.vectors import Vector, vectors
 from conformance.findings import budget_use as ratios
 from conformance.findings import coverage, text
 from conformance.findings.expectation import Equal, NoError
@@ -62,7 +57,7 @@ def evaluate(check: Check, subject: Subject, problem: Problem, vector: str = "")
 
     about = partial(Finding, check.clause_id, check.name, problem=problem, vector=vector)
     try:
-        if isinstance(check.domain, NumericDomain) and (
+        if check.domain.regimes and (
             may_be_far(subject, problem)
             or beyond_float32(subject, problem, backward=check.domain.backward)
         ):
@@ -111,13 +106,8 @@ class Search:
         self.check = check
         self.kept = kept
         self.subject = subject
-        self.examples = profile.heavy_examples if check.heavy else profile.examples
-        if isinstance(check.domain, NumericDomain):
-            broad = check.domain.broad
-            self.examples = profile.broad_examples if broad else profile.numeric_examples
-            if check.domain.costly and not profile.variants:
-                self.examples //= 2
-        self.shrinks = profile.shrinks // 4 if check.heavy else profile.shrinks
+        self.examples = profile.examples_of(check.domain)
+        self.shrinks = profile.shrinks_of(check.domain)
         self.variants = profile.variants
         self.deviations = deviations
         self.trail = trail
@@ -171,7 +161,8 @@ class Search:
 
     def try_vectors(self) -> None:
         """Looks at every fixed problem of the domain."""
-        for item, problem in domain_vectors(self.check, self.subject, self.variants):
+        description = self.subject.description
+        for item, problem in self.check.domain.vectors(description, self.variants):
             self.look(problem, item.name)
 
     def run(self, seed: int) -> None:
@@ -281,43 +272,6 @@ def hypothesis_settings(examples: int, kept: ExampleDatabase | None = None) -> h
     )
 
 
-def domain_vectors(
-    check: Check, subject: Subject, every_variant: bool
-) -> list[tuple[Vector | NumericVector, Problem]]:
-    """The fixed problems of a check's domain that the implementation can be given.
-
-    Args:
-      check: whose domain.
-      subject: the implementation.
-      every_variant: every layout and shrink option of each problem, instead of the first that fits.
-    """
-    description = subject.description
-    if isinstance(check.domain, NumericDomain):
-        return list(numeric_vectors(check.domain, description, every_variant))
-    space = check.domain.space(description)
-    tiny = min(space.block_q) == min(space.block_kv) == 1
-    sizes = (
-        (space.block_q[-2], space.block_kv[-2]) if tiny else (space.block_q[0], space.block_kv[0])
-    )
-    if check.domain.rectangular:
-        sizes = (sizes[0], space.block_kv[1])
-    offered = dict(space.options)
-    result: list[tuple[Vector | NumericVector, Problem]] = []
-    for item, problem in vectors(*sizes, tiny, check.domain.only):
-        if not all(value in offered.get(name, ()) for name, value in item.given):
-            continue
-        problem = problem.but(options=item.given) if item.given else problem
-        layouts = space.layouts[::-1] if check.domain.kernel and item.flat else space.layouts
-        for layout, shrink in itertools.product(layouts, space.shrink):
-            varied = problem.but(layout=layout, shrink=shrink)
-            fits = acceptable(varied, description, check.domain.kernel)
-            if fits and check.domain.contains(varied):
-                result.append((item, varied))
-                if not every_variant:
-                    break
-    return result
-
-
 def run_check(
     check: Check,
     subject: Subject,
@@ -373,7 +327,8 @@ def stale_deviations(check: Check, search: Search, deviations: Sequence[Deviatio
         for found in search.seen.values()
         if found is not None and found.deviation
     }
-    tried = {item.name for item, _ in domain_vectors(check, search.subject, search.variants)}
+    fixed = check.domain.vectors(search.subject.description, search.variants)
+    tried = {item.name for item, _ in fixed}
     return [
         item.id
         for item in deviations

@@ -24,7 +24,7 @@ from conformance.problems.problem import Problem
 from conformance.search import known_deviations as expectation
 from conformance.search import replay
 from conformance.search.known_deviations import Deviation
-from conformance.search.search import domain_vectors, evaluate
+from conformance.search.search import evaluate
 from reference.masks import Causal
 
 FOLDER = Path(__file__).parents[1] / "findings"
@@ -66,7 +66,7 @@ def findings(item: Deviation, subject: Subject) -> Iterator[Finding]:
     """Problems on which the implementation deviates, the fixed one first."""
     if item.vector:
         check = CHECKS[item.proof]
-        for fixed, problem in domain_vectors(check, subject, every_variant=True):
+        for fixed, problem in check.domain.vectors(subject.description, True):
             if fixed.name == item.vector:
                 yield from _covered(item, evaluate(check, subject, problem, fixed.name))
     for name, vector, change in MADE.get(item.id, []):
@@ -79,7 +79,7 @@ def findings(item: Deviation, subject: Subject) -> Iterator[Finding]:
 def _fixed(check: Check, vector: str, subject: Subject) -> Iterator[Problem]:
     """Fixed problems of an implementation by their name, also those that are not of the check's domain."""
     description = subject.description
-    for item, problem in domain_vectors(check, subject, every_variant=True):
+    for item, problem in check.domain.vectors(subject.description, True):
         if item.name == vector:
             yield problem
     yield from (item.build(description) for item in NUMERIC if item.name == vector)

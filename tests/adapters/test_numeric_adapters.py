@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("jax")
+
 from conformance.adapter import Adapter, load
+from conformance.adapters.shared.prepared import KernelSpec
 from conformance.checks.budgets import exact_backward, exact_forward
 from conformance.contract.fence import Subject
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import d_out, inputs
 from conformance.problems.mask_json import Blocks
-from conformance.problems.regimes import d_out, inputs
 from reference.error_budget import U_BFLOAT16, error_ratio
 from reference.masks import Causal, Expr, Full
 
-needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="without jax")
 needs_tokamax = pytest.mark.skipif(find_spec("tokamax") is None, reason="without tokamax")
 LIBRARIES = [
-    pytest.param("jax", marks=needs_jax),
+    "jax",
     pytest.param("tokamax", marks=needs_tokamax),
 ]
 
@@ -66,24 +68,26 @@ class TestBoth:
     def test_every_option_reaches_the_library(self, name: str) -> None:
         made = adapter(name)
         mqa = PLAIN.but(kv_heads=1)
-        plain = made.prepare(mqa).numeric_kernel("dkv")[0]
+        plain = made.prepare(mqa).make_kernel(KernelSpec("dkv"))[0]
         for option, values in made.describe().options.items():
             for value in values[1:]:
                 other = made.prepare(mqa.but(options=((option, value),)))
-                assert other.numeric_kernel("dkv")[0] != plain, f"{option}={value}"
+                assert other.make_kernel(KernelSpec("dkv"))[0] != plain, f"{option}={value}"
 
     def test_equal_masks_share_a_program(self, name: str) -> None:
         made = adapter(name)
-        one, two = (made.prepare(PLAIN.but(seed=n)).numeric_kernel("fwd")[0] for n in (0, 1))
+        one, two = (
+            made.prepare(PLAIN.but(seed=n)).make_kernel(KernelSpec("fwd"))[0] for n in (0, 1)
+        )
         assert one == two
-        other = made.prepare(PLAIN.but(masks=(Causal(-16),))).numeric_kernel("fwd")[0]
+        other = made.prepare(PLAIN.but(masks=(Causal(-16),))).make_kernel(KernelSpec("fwd"))[0]
         assert one != other
 
     def test_unnamed_blocks_fill_the_stack(self, name: str) -> None:
         problem = PLAIN.but(masks=(Blocks(("rs", "t2"), 128, 128),))
         prepared = adapter(name).prepare(problem)
-        padded = prepared.numeric_kernel("fwd")[1][0]
-        bare = prepared.numeric_kernel("fwd", uninitialised=True)[1][0]
+        padded = prepared.make_kernel(KernelSpec("fwd"))[1][0]
+        bare = prepared.make_kernel(KernelSpec("fwd", uninitialised=True))[1][0]
         assert (len(bare.partial_mask_blocks), len(padded.partial_mask_blocks)) == (3, 4)
         np.testing.assert_array_equal(padded.mask_next, bare.mask_next)
 
@@ -163,16 +167,15 @@ class TestTokamax:
             adapter("tokamax").prepare(problem).forward(inputs(problem))
 
 
-@needs_jax
 class TestJax:
     def test_unshrunk_grid_is_run(self) -> None:
         problem = PLAIN.but(masks=(Blocks(("20", "02"), 128, 128),))
         prepared = [adapter("jax").prepare(problem.but(shrink=s)) for s in (True, False)]
-        widths = [p.numeric_kernel("fwd")[1][0].data_next.shape[-1] for p in prepared]
+        widths = [p.make_kernel(KernelSpec("fwd"))[1][0].data_next.shape[-1] for p in prepared]
         assert widths == [1, 2]
         assert forward_excess("jax", problem.but(shrink=False)) < 1
 
     def test_fused_backward_has_no_dq_kernel(self) -> None:
         problem = PLAIN.but(options=(("use_fused_bwd_kernel", True),))
-        assert adapter("jax").prepare(problem).numeric_kernel("dkv")[1][1] is None
+        assert adapter("jax").prepare(problem).make_kernel(KernelSpec("dkv"))[1][1] is None
         assert backward_excess("jax", problem) < 1

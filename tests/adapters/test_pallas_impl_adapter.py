@@ -18,13 +18,14 @@ from conformance.adapters.pallas_impl.numerics import (
     schedule_of_arrays,
     stored_in_runs,
 )
-from conformance.adapters.shared.arrays import STACK
+from conformance.adapters.shared.mask_arrays import STACK
+from conformance.adapters.shared.prepared import KernelSpec
 from conformance.checks.comparison import forward_matches, gradients_match
 from conformance.contract.fence import Subject
 from conformance.drawing.signatures import signature
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import inputs
 from conformance.problems.mask_json import Blocks, Random
-from conformance.problems.regimes import inputs
 from pallas_impl.schedule import unpack_meta
 from reference.blocks import labels
 from reference.flat import FlatMaskInfo, compile_flat
@@ -318,7 +319,9 @@ class TestNumbers:
 
     def test_settings_reach_the_library(self) -> None:
         problem = with_options(KERNEL, residual_checkpoint_name="kept", storage="runs")
-        made = prepared(problem.but(soft_cap=2.0)).numeric_arguments(True, True)
+        made = prepared(problem.but(soft_cap=2.0)).numeric_arguments(
+            KernelSpec(residuals=True, uninitialised=True)
+        )
         assert made["attn_logits_soft_cap"] == 2.0
         assert made["residual_checkpoint_name"] == "kept"
         assert made["storage"] == "runs"
@@ -329,7 +332,9 @@ class TestNumbers:
     def test_equal_kernels_are_compiled_once(self) -> None:
         problem = signature("plain").build(make().describe(), (Blocks(("aa", "a2"), 128, 128),))
         other = problem.but(masks=(Blocks(("r2", "2s"), 128, 128),))
-        (one, first), (two, second) = (prepared(p).numeric_kernel() for p in (problem, other))
+        (one, first), (two, second) = (
+            prepared(p).make_kernel(KernelSpec()) for p in (problem, other)
+        )
         assert one == two
         assert hash(one) == hash(two)
         stacks = [[leaf.shape for leaf in leaves if leaf.ndim == 3] for leaves in (first, second)]

@@ -19,7 +19,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax.experimental import pallas as pl  # noqa: E402
 from jax.experimental.pallas import tpu as pltpu  # noqa: E402
 
-from conformance.adapters.tracing.schedule import (  # noqa: E402
+from conformance.adapters.tracing import (  # noqa: E402
     BlockAxes,
     KernelTrace,
     TraceError,
@@ -28,7 +28,7 @@ from conformance.adapters.tracing.schedule import (  # noqa: E402
     trace_kernels,
     trace_program,
 )
-from conformance.adapters.tracing.values import evaluate  # noqa: E402
+from conformance.adapters.tracing.primitives import evaluate  # noqa: E402
 from reference.outputs import accumulates_uninitialised, unwritten, written_early  # noqa: E402
 from reference.schedule import Schedule  # noqa: E402
 

@@ -28,10 +28,11 @@ from conformance.contract.fence import Subject
 from conformance.findings.finding import Finding
 from conformance.mutants import MUTANTS, MutantAdapter, load_all
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.arrays import Cotangent, d_out, inputs, visible
 from conformance.problems.mask_json import PATTERNS, Blocks, Random
-from conformance.problems.regimes import BARE, REGIMES, SIMPLE, Cotangent, d_out, inputs, visible
+from conformance.problems.regimes import BARE, REGIMES, SIMPLE
 from conformance.search import known_deviations as expectation
-from conformance.search.search import domain_vectors, evaluate
+from conformance.search.search import evaluate
 from conformance.strategies import masks as drawn_masks
 from reference.attention import attend
 from reference.gradients import gradients
@@ -201,7 +202,7 @@ def test_long_lines_are_folded_and_mean_the_same() -> None:
 
 def failing(subject: Subject, check: str, *, every: bool = False) -> Finding:
     """The first fixed problem of a check that fails."""
-    for item, problem in domain_vectors(CHECKS[check], subject, every):
+    for item, problem in CHECKS[check].domain.vectors(subject.description, every):
         found = evaluate(CHECKS[check], subject, problem, item.name)
         if found is not None:
             return found
@@ -257,7 +258,7 @@ def of_deviation(implementation: str, name: str) -> Script:
     subject = Subject(adapter, adapter.describe())
     known = expectation.load(subject.description)
     (item,) = [item for item in known if item.id == name]
-    for vector, problem in domain_vectors(CHECKS[item.proof], subject, True):
+    for vector, problem in CHECKS[item.proof].domain.vectors(subject.description, True):
         if vector.name == item.vector:
             found = evaluate(CHECKS[item.proof], subject, problem, vector.name)
             if found is not None and expectation.mark(found, problem, known).deviation == name:

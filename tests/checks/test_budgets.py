@@ -23,7 +23,7 @@ from conformance.contract.fence import Subject
 from conformance.findings.observation import AsIf, Value
 from conformance.findings.text import place_text
 from conformance.problem import BlockSizes, Problem
-from conformance.problems.regimes import inputs
+from conformance.problems.arrays import inputs
 from reference.attention import attend
 from reference.error_budget import FLOAT32
 from reference.masks import Causal, Dense, Full, Mask

@@ -16,9 +16,10 @@ from conformance.adapters.reference.adapter import PreparedReference, ReferenceA
 from conformance.checks.registry import CHECKS, Check
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Description, Edit, Gradients
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.problem import BlockSizes, Problem
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.search.search import PROFILES, Profile, run_check
 from reference.error_budget import ArithmeticProfile
 from reference.mask_info import Direction
@@ -27,7 +28,7 @@ from reference.sharding import Shard
 from reference.summation import MIXED, PAIRWISE, SUMMATIONS, Summation, summation_order
 
 checks.load_all()
-NUMERIC = [check for check in CHECKS.values() if isinstance(check.domain, NumericDomain)]
+NUMERIC = [check for check in CHECKS.values() if check.domain.regimes]
 SEEDS = range(10)
 #: Problems a check draws for a seed.
 DRAWN = replace(PROFILES["quick"], broad_examples=4, numeric_examples=1)
@@ -124,7 +125,8 @@ def test_correct_variants_pass_every_check(kind: type[PreparedReference]) -> Non
 def test_correct_variants_pass_what_other_seeds_draw(
     kind: type[PreparedReference], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conformance.search.search.domain_vectors", lambda *arguments: [])
+    for domain in (MaskDomain, NumericDomain):
+        monkeypatch.setattr(domain, "vectors", lambda *arguments: iter(()))
     assert alarms(kind, NUMERIC, DRAWN, seed) == []
 
 
@@ -132,6 +134,7 @@ def test_correct_variants_pass_what_other_seeds_draw(
 def test_no_order_of_summation_raises_an_alarm(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conformance.search.search.domain_vectors", lambda *arguments: [])
+    for domain in (MaskDomain, NumericDomain):
+        monkeypatch.setattr(domain, "vectors", lambda *arguments: iter(()))
     kind = summed(SUMMATIONS[number], SUMMATIONS[number - 1])
     assert alarms(kind, NUMERIC, replace(DRAWN, broad_examples=2), number) == []

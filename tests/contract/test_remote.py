@@ -343,7 +343,7 @@ def test_an_edit_that_fails_is_our_own_error() -> None:
     def edit(info: Any) -> Any:
         raise ZeroDivisionError
 
-    from conformance.problems.regimes import inputs
+    from conformance.problems.arrays import inputs
 
     with pytest.raises(ZeroDivisionError):
         prepared.forward(inputs(PROBLEM), edit=edit)

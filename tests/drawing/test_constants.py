@@ -19,7 +19,7 @@ from conformance.adapters.reference.adapter import ReferenceAdapter
 from conformance.checks.registry import CHECKS
 from conformance.contract.fence import Subject
 from conformance.drawing import constants
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.problem import BlockSizes, Problem
 from conformance.search.effort import PROFILES
 from conformance.search.search import Search, hypothesis_settings
@@ -45,7 +45,7 @@ def module(tmp_path: Path) -> Iterator[ModuleType]:
     sys.modules.pop("numbers_of_mine", None)
 
 
-class AnySeed(Domain):
+class AnySeed(MaskDomain):
     """One problem, with arrays of any seed."""
 
     def strategy(self, description: Description) -> st.SearchStrategy[Problem]:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from conformance.adapter import Description
 from conformance.adapters.reference.adapter import ReferenceAdapter
-from conformance.drawing.domain import Domain, acceptable
+from conformance.drawing.mask_domain import ANY, ONE_MASK, SHRUNK, MaskDomain
+from conformance.drawing.mask_vectors import LONG_VECTORS, VECTORS, vectors
 from conformance.drawing.strategies import (
     Choice,
     Space,
@@ -24,11 +25,9 @@ from conformance.drawing.strategies import (
     parts,
     problems,
 )
-from conformance.drawing.vectors import LONG_VECTORS, VECTORS, vectors
 from conformance.problem import Problem
 from conformance.problems.mask_json import kind_of
 from conformance.problems.predicates import label_grids
-from conformance.search.search import domain_vectors
 from reference.mask_info import DIRECTIONS
 from reference.masks import Mask
 
@@ -226,21 +225,21 @@ BIG_BLOCKS = Description(
 @pytest.mark.parametrize(
     "domain",
     [
-        Domain(),
-        Domain(dynamic="any", q_shards="always"),
-        Domain(rectangular=True, shrink=True),
-        Domain(kinds=("local",), where=lambda p: p.heads == 1),
-        Domain(kv_shards="any", several_masks="never"),
-        Domain(kernel=True, dynamic="never"),
+        MaskDomain(),
+        MaskDomain({"shards:q"}, ANY | {"dynamic"}),
+        MaskDomain({"rectangular"}, SHRUNK),
+        MaskDomain(kinds=("local",), where=lambda p: p.heads == 1),
+        MaskDomain(allows=ONE_MASK | {"shards:kv"}),
+        MaskDomain(kernel=True),
     ],
     ids=["all", "q shards", "rectangular", "local", "kv shards", "kernel"],
 )
-def test_a_domain_draws_what_it_contains(domain: Domain, description: Description) -> None:
+def test_a_domain_draws_what_it_contains(domain: MaskDomain, description: Description) -> None:
     drawn = sample(domain.strategy(description), 20)
     assert len(drawn) >= 10
     for problem in drawn:
         assert domain.contains(problem)
-        assert acceptable(problem, description, domain.kernel)
+        assert domain.accepts(problem, description)
         if description is FLAT_ONLY:
             assert problem.single_mask
             assert problem.shards.head == 1
@@ -270,16 +269,13 @@ def test_only_wanted_fixed_problems() -> None:
 def test_fixed_problems_of_a_domain_belong_to_it() -> None:
     from conformance import checks
     from conformance.checks.registry import CHECKS
-    from conformance.contract.fence import Subject
 
     checks.load_all()
     for description in (REFERENCE, FLAT_ONLY, BIG_BLOCKS):
-        subject = Subject(ReferenceAdapter(), description)
         for check in CHECKS.values():
-            if isinstance(check.domain, Domain):
-                for _, problem in domain_vectors(check, subject, every_variant=True):
-                    assert check.domain.contains(problem)
-                    assert acceptable(problem, description, check.domain.kernel)
+            for _, problem in check.domain.vectors(description):
+                assert check.domain.contains(problem)
+                assert check.domain.accepts(problem, description)
 
 
 @pytest.mark.parametrize("length", [1, 2, 8])

@@ -34,7 +34,7 @@ def test_causal_skips_half_and_does_not_shrink() -> None:
     )
     assert "does not shrink: the longest row needs all 64 columns" in text(found, "cost")
     assert "A flat list takes 2,080." in text(found, "cost")
-    assert "130 MiB are fetched instead of 256 MiB" in text(found, "good")
+    assert "the kernel fetches 130 MiB, flash attention would fetch 256 MiB" in text(found, "good")
     assert "Blocks of 512×512 skip nearly as much (46.9 %) in 136 instead of 2,080" in text(
         found, "try"
     )
@@ -43,7 +43,7 @@ def test_causal_skips_half_and_does_not_shrink() -> None:
 
 def test_a_window_shrinks_the_grid() -> None:
     found = text(said("local:1024,0", 8192, 128), "good")
-    assert "The grid shrinks from 64 to 9 columns: 576 instead of 4,096 steps a head." in found
+    assert "The grid shrinks from 64 to 9 columns: 576 instead of 4,096 steps per head." in found
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_verdicts(mask: str, block: int, words: str) -> None:
 
 def test_smaller_blocks_are_tried() -> None:
     found = text(said("local:64,0", 4096, 2048), "try")
-    assert "Blocks of 128×128 would skip 93.8 % instead of 25.0 %, in 63 steps a head." in found
+    assert "Blocks of 128×128 would skip 93.8 % instead of 25.0 %, in 63 steps per head." in found
     found = text(said("random:0.9", 2048, 512), "try")
-    assert "Smaller blocks do not help: 128×128 and 256×256 skip nothing" in found
+    assert "Smaller blocks do not help: 128×128 and 256×256 skip next to nothing" in found
 
 
 def test_sorting_is_tried() -> None:
@@ -75,9 +75,8 @@ def test_sorting_is_tried() -> None:
     interleaved = Dense(document[:, None] == document[None, :])
     found = said(interleaved, 512, 128)
     assert found[0].text.startswith("This mask gains nothing")
-    assert (
-        "Sorting the tokens, so that those that see the same stand together, would skip 75.0 %"
-        in (text(found, "try"))
+    assert "Sorting the tokens so that similar rows and columns are adjacent would skip 75.0 %" in (
+        text(found, "try")
     )
 
 
@@ -90,9 +89,9 @@ def test_a_shuffled_band_is_sorted_towards_the_diagonal() -> None:
 
 def test_combinations_are_stored_by_some() -> None:
     found = said("prefix:100+causal", 8192, 1024)
-    assert "2 different partial blocks of 8 are stored: 2.0 MiB of booleans" in text(found, "cost")
-    assert "hands to the kernel as int32 (8.0 MiB)" in text(found, "cost")
-    assert "Written as a function of positions" in text(found, "try")
+    assert "2 distinct partial blocks of 8 are stored: 2.0 MiB of booleans" in text(found, "cost")
+    assert "passes to the kernel as int32 (8.0 MiB)" in text(found, "cost")
+    assert "Write this mask as a function of positions" in text(found, "try")
     found = said("causal & local:3000,0", 8192, 1024)
     assert "pallas_impl computes this combination of masks" in text(found, "good")
 
@@ -118,7 +117,7 @@ def test_what_fits_where() -> None:
 
 def test_block_sizes_that_no_kernel_takes() -> None:
     found = text(said("causal", 1000, 100), "limit")
-    assert "Kernels for TPU take blocks of 128, 256, … tokens: figures at 100×100 are for" in found
+    assert "TPU kernels take blocks of 128, 256, … tokens: the figures at 100×100 are only" in found
     assert "A sequence of 1,000 tokens has to be padded to 1,024." in found
     assert "padded" not in text(said("causal", 1024, 64), "limit")
     assert not text(said("causal", 1024, 128), "limit")

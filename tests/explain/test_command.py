@@ -37,11 +37,12 @@ def test_what_is_printed(said: Run) -> None:
     assert "  ▒▒··············" in lines
     assert "  ██████████████▒▒" in lines
     assert "  ·· empty 28 (43.8 %)  ▒▒ partial 8 (12.5 %)  ██ full 28 (43.8 %)" in found.out
-    assert "flat list, 4 blocks a step (pallas_impl)" in found.out
+    assert "flat list, 4 blocks per step (pallas_impl)" in found.out
     assert (
-        "Scalar memory, as the compiler pads it (1.0 MiB a core on v4, v5e, v5p, v6e, v7x)" in lines
+        "Scalar memory, as the compiler pads it (1.0 MiB per core on v4, v5e, v5p, v6e, v7x)"
+        in lines
     )
-    assert "Partial mask blocks, as booleans: 8 take 128 KiB, 1 different one 16.0 KiB." in lines
+    assert "Partial mask blocks, as booleans: 8 take 128 KiB, 1 distinct one 16.0 KiB." in lines
     assert "\x1b" not in found.out
     assert max(map(len, lines)) <= 110
     assert not any(line.endswith(" ") for line in lines)
@@ -157,7 +158,7 @@ def test_a_million_tokens_take_seconds(said: Run) -> None:
         (["causal", "--seq", "8k", "--segments", "3,4"], "--segments 3,4: documents must add up to the 8,192 tokens"),
         (["documents:3,4", "--seq", "8k"], "documents must add up to the 8,192 tokens"),
         (["causal", "--seq", "8k", "--png", "no/such/folder.png"], "must be a file in a folder that exists"),
-        (["random:1", "--seq", "256k", "--block", "1024"], "entries of this mask would have to be read one by one"),
+        (["random:1", "--seq", "256k", "--block", "1024"], "entries of this mask need reading one by one"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_error(said: Run, arguments: list[str], message: str) -> None:

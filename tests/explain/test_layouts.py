@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pallas_impl.masks
 import pallas_impl.schedule
 from conformance.adapters.pallas_impl.adapter import PreparedPallasImpl
-from conformance.adapters.shared.common import library_mask
+from conformance.adapters.shared.masks import library_mask
 from conformance.explain.blocks import survey
 from conformance.explain.blocks.survey import Cut
 from conformance.explain.costs import layouts

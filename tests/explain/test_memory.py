@@ -133,8 +133,8 @@ def test_a_run_time_mask_costs_an_int32_copy() -> None:
     stack = found.stack(_grid(found))
     assert (stack.blocks, stack.stored, stack.read) == (8 * 128 * 128, 8 * GIB, 32 * GIB)
     said = " ".join(r.text for r in remarks(found))
-    assert "8.0 GiB of booleans, and jax hands them to the kernel as int32, 32.0 GiB" in said
-    assert "more than the main memory of v5e" in said
+    assert "8.0 GiB of booleans, and jax passes them to the kernel as int32, 32.0 GiB" in said
+    assert "The int32 copy alone exceeds the main memory of v5e" in said
     small = _causal(16 * 256, 256, heads=Heads(2, 2), dynamic=True)
     memory = _compile_jax(small, "v5e").memory_analysis()
     read = small.stack(_grid(small)).read

@@ -21,7 +21,7 @@ from conformance.mutants import MUTANTS, MutantAdapter, load_all
 from conformance.search.effort import PROFILES
 from conformance.search.known_deviations import Deviation, mark
 from conformance.search.minimise.minimise import Minimiser
-from conformance.search.search import domain_vectors, evaluate, run_check
+from conformance.search.search import evaluate, run_check
 from docs.generate import findings as recorded
 
 checks.load_all()
@@ -74,7 +74,7 @@ def check_of(name: str) -> str:
 def failing(name: str) -> Iterator[Finding]:
     """The fixed problems that a mutant fails."""
     subject, check = subject_of(name), CHECKS[check_of(name)]
-    for item, problem in domain_vectors(check, subject, False):
+    for item, problem in check.domain.vectors(subject.description, False):
         found = evaluate(check, subject, problem, item.name)
         if found is not None:
             yield found

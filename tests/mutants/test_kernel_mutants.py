@@ -18,7 +18,7 @@ from conformance.mutants.kernels import PREFIX
 from conformance.mutants.kill import checks_of, subject_of
 from conformance.problem import Problem
 from conformance.search.effort import PROFILES
-from conformance.search.search import domain_vectors, evaluate
+from conformance.search.search import evaluate
 
 KERNELS = {name: mutant for name, mutant in load_all().items() if mutant.kind == "kernel"}
 QUICK = PROFILES["quick"]
@@ -36,7 +36,7 @@ def problems(mutant: Mutant, subject: Subject) -> list[tuple[Check, Problem]]:
         (check, problem)
         for check in checks_of(mutant)
         if not check.missing(subject)
-        for item, problem in domain_vectors(check, subject, QUICK.variants)
+        for item, problem in check.domain.vectors(subject.description, QUICK.variants)
         if item.name == mutant.vector and set(mutant.options) <= set(problem.options)
     ]
 

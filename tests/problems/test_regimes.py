@@ -17,8 +17,8 @@ from conformance.contract.fence import Subject
 from conformance.drawing.numeric_domain import NumericDomain
 from conformance.drawing.signatures import SIGNATURES
 from conformance.problem import BlockSizes, Problem
-from conformance.problems import ranges, regimes
-from conformance.problems.arrays import Inputs
+from conformance.problems import arrays, ranges, regimes
+from conformance.problems.inputs import Inputs
 from reference.arithmetic import to_bfloat16
 from reference.attention import attend, kv_head_of
 from reference.error_budget import FLOAT32, MXU_PASSES
@@ -32,7 +32,7 @@ PROBLEM = Problem(
 
 
 def logits(regime: str) -> np.ndarray:
-    made = regimes.inputs(PROBLEM.but(regime=regime))
+    made = arrays.inputs(PROBLEM.but(regime=regime))
     return attend(made.q, made.k, made.v, np.ones((1, 32, 48), dtype=bool)).logits
 
 
@@ -40,11 +40,11 @@ def logits(regime: str) -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_arrays_have_their_shapes_and_are_exact_in_their_type(name: str, dtype: str) -> None:
     problem = PROBLEM.but(regime=name, dtype=dtype)
-    made = regimes.inputs(problem)
+    made = arrays.inputs(problem)
     assert made.q.shape == (4, 32, 64)
     assert made.k.shape == (2, 48, 64)
     assert made.v.shape == (2, 48, 32)
-    for array in (made.q, made.k, made.v, regimes.d_out(problem)):
+    for array in (made.q, made.k, made.v, arrays.d_out(problem)):
         assert array.dtype == np.float32
         assert np.isfinite(array).all()
         if dtype == "bfloat16":
@@ -52,13 +52,13 @@ def test_arrays_have_their_shapes_and_are_exact_in_their_type(name: str, dtype: 
 
 
 def test_values_are_the_same_on_every_machine() -> None:
-    made = regimes.inputs(PROBLEM.but(seed=7))
+    made = arrays.inputs(PROBLEM.but(seed=7))
     digest = hashlib.sha256(b"".join(x.tobytes() for x in (made.q, made.k, made.v))).hexdigest()
     assert digest.startswith("c50e8507215006e0")
 
 
 def test_seeds_and_heads_differ() -> None:
-    one, other = (regimes.inputs(PROBLEM.but(seed=s)) for s in (0, 1))
+    one, other = (arrays.inputs(PROBLEM.but(seed=s)) for s in (0, 1))
     assert not np.array_equal(one.q, other.q)
     assert not np.array_equal(one.k[0], one.k[1])
 
@@ -89,16 +89,16 @@ def test_regimes_are_what_they_say() -> None:
     assert (logits("sentinel") == -(2.0**112)).all()
     assert (logits("float_edge") < -0.7 * np.finfo(np.float32).max).all()
     assert np.abs(logits("flat")).max() < 0.1
-    made = regimes.inputs(PROBLEM.but(regime="cancelling"))
+    made = arrays.inputs(PROBLEM.but(regime="cancelling"))
     assert (np.abs(made.q[0]) @ np.abs(made.k[0]).T).mean() > 8 * np.abs(
         logits("cancelling")
     ).mean()
-    assert len({tuple(row) for row in regimes.inputs(PROBLEM.but(regime="flat")).v[0]}) == 48
-    assert (regimes.inputs(PROBLEM.but(regime="positive")).v > 0).all()
+    assert len({tuple(row) for row in arrays.inputs(PROBLEM.but(regime="flat")).v[0]}) == 48
+    assert (arrays.inputs(PROBLEM.but(regime="positive")).v > 0).all()
 
 
 def test_representable_products_are_exact_in_bfloat16_pieces() -> None:
-    made = regimes.inputs(PROBLEM.but(regime="representable"))
+    made = arrays.inputs(PROBLEM.but(regime="representable"))
     for array in (made.q, made.k, made.v):
         assert (array == to_bfloat16(array)).all()
 
@@ -107,12 +107,12 @@ def test_segments_sinks_and_visible_rows() -> None:
     problem = PROBLEM.but(
         masks=(Causal(-8),), segments=(((5, 20), (-1, 12)), ((5, 40), (3, 8))), sinks=(0.5,) * 4
     )
-    made = regimes.inputs(problem)
+    made = arrays.inputs(problem)
     assert made.segment_ids is not None
     assert made.segment_ids[0].tolist() == [5] * 20 + [-1] * 12
     assert made.sinks is not None
     assert made.sinks.tolist() == [0.5] * 4
-    seeing = regimes.seeing_rows(problem)
+    seeing = arrays.seeing_rows(problem)
     assert not seeing[:, :8].any()
     assert seeing[:, 8:20].all()
     assert not seeing[:, 20:].any()
@@ -120,24 +120,24 @@ def test_segments_sinks_and_visible_rows() -> None:
 
 def test_cotangents() -> None:
     problem = PROBLEM.but(masks=(Causal(-8),), dtype="bfloat16", ring=4)
-    quiet, loud = regimes.d_out(problem), regimes.d_out(problem, "loud")
+    quiet, loud = arrays.d_out(problem), arrays.d_out(problem, "loud")
     assert (quiet[:, :8] == 0).all()
     assert (loud[:, 8:] == quiet[:, 8:]).all()
     assert np.abs(loud[:, :8]).max() > 1e5
-    first, second = regimes.d_out(problem, "first"), regimes.d_out(problem, "second")
-    combined = regimes.d_out(problem, "combined")
+    first, second = arrays.d_out(problem, "first"), arrays.d_out(problem, "second")
+    combined = arrays.d_out(problem, "combined")
     assert (combined == to_bfloat16(2 * first - second)).all()
-    assert (regimes.d_out(problem.but(masks=(Full(),)), "early")[:, 8:] == 0).all()
-    assert not regimes.d_out(problem, "zero").any()
+    assert (arrays.d_out(problem.but(masks=(Full(),)), "early")[:, 8:] == 0).all()
+    assert not arrays.d_out(problem, "zero").any()
 
 
 def test_unknown_regime() -> None:
     with pytest.raises(ValueError, match="regime 'fast' is unknown"):
-        regimes.inputs(PROBLEM.but(regime="fast"))
+        arrays.inputs(PROBLEM.but(regime="fast"))
 
 
 def test_every_field_of_inputs_is_covered() -> None:
-    made = regimes.inputs(PROBLEM)
+    made = arrays.inputs(PROBLEM)
     assert {field.name for field in fields(made)} == {"q", "k", "v", "segment_ids", "sinks"}
 
 
@@ -166,17 +166,17 @@ def test_no_regime_that_a_check_draws_can_overflow() -> None:
         for shape in (*shapes, WIDEST_SHAPE):
             for seed in (0, 1):
                 problem = shape.but(regime=name, seed=seed)
-                assert not regimes.overflows(problem, FLOAT32)
+                assert not arrays.overflows(problem, FLOAT32)
                 # Products of one bfloat16 pass and powers of two are more than most implementations have.
-                assert not regimes.overflows(problem, ranges.WIDEST) or name == "float_edge"
-                assert not (backward and regimes.overflows_backward(problem, ranges.WIDEST))
+                assert not arrays.overflows(problem, ranges.WIDEST) or name == "float_edge"
+                assert not (backward and arrays.overflows_backward(problem, ranges.WIDEST))
 
 
 @pytest.mark.parametrize("name", sorted(regimes.REGIMES))
 @pytest.mark.parametrize("cap", EVERY_CAP)
 def test_bounds_hold_for_what_they_are_about(name: str, cap: float | None) -> None:
     problem = WIDEST_SHAPE.but(regime=name, soft_cap=cap, masks=(Causal(-8),))
-    made, shape = regimes.inputs(problem), (2, 32, 48)
+    made, shape = arrays.inputs(problem), (2, 32, 48)
     source = kv_head_of(2, 1)
     forward = ranges.forward_sizes(made, FLOAT32, cap)
     bounds = ranges.logits_of(made, FLOAT32, cap)
@@ -188,9 +188,9 @@ def test_bounds_hold_for_what_they_are_about(name: str, cap: float | None) -> No
     slack = 2.0**-40 * bounds.products
     assert bounds.low - slack <= result.logits.min() <= result.logits.max() <= bounds.high + slack
     assert 48 * np.abs(v).max() <= forward["sums of weights and values"]
-    for kind in get_args(regimes.Cotangent):
-        cotangent = regimes.d_out(problem, kind).astype(np.float64)
-        assert np.abs(cotangent).max() <= regimes.LARGEST_COTANGENT
+    for kind in get_args(arrays.Cotangent):
+        cotangent = arrays.d_out(problem, kind).astype(np.float64)
+        assert np.abs(cotangent).max() <= arrays.LARGEST_COTANGENT
         sizes = ranges.backward_sizes(made, float(np.abs(cotangent).max()), FLOAT32, cap)
         dp = np.abs(cotangent) @ np.abs(v).swapaxes(1, 2)
         assert dp.max() <= sizes["sums of d_out v"] * inexact
@@ -212,9 +212,9 @@ def test_what_overflows_in_some_order_or_arithmetic() -> None:
     subject = Subject(adapter, adapter.describe())
     problem = PROBLEM.but(regime="float_edge", head_dim_v=64)
     two = replace(FLOAT32, base2=True)
-    assert not regimes.overflows(problem, FLOAT32)
-    assert not regimes.overflows(problem, MXU_PASSES[1])
-    assert regimes.overflows(problem, two)
+    assert not arrays.overflows(problem, FLOAT32)
+    assert not arrays.overflows(problem, MXU_PASSES[1])
+    assert arrays.overflows(problem, two)
     assert not beyond_float32(subject, problem, backward=False)
     base2 = problem.but(options=(("exponent", "base2"),))
     assert beyond_float32(subject, base2, backward=False)
@@ -222,7 +222,7 @@ def test_what_overflows_in_some_order_or_arithmetic() -> None:
     # Computed anew in another order, these logits differ by more than any exponential can hold.
     assert beyond_float32(subject, problem.but(regime="sentinel"), backward=True)
     assert not beyond_float32(subject, problem.but(regime="huge"), backward=True)
-    assert regimes.overflows_backward(problem.but(regime="huge"), MXU_PASSES[1])
+    assert arrays.overflows_backward(problem.but(regime="huge"), MXU_PASSES[1])
     domain = NumericDomain(regimes=("signed", "huge", "sentinel"), group="numerics-backward")
     kept = [
         name
@@ -262,7 +262,7 @@ def test_a_regime_beyond_float32_is_named(
     own = regimes.Regime("own", "too far", ("FWD-1",), make)
     monkeypatch.setitem(regimes.REGIMES, "own", own)
     with pytest.raises(ValueError, match=message):
-        regimes.inputs(PROBLEM.but(regime="own", soft_cap=cap))
+        arrays.inputs(PROBLEM.but(regime="own", soft_cap=cap))
 
 
 def test_logits_far_from_a_constant_maximum_overflow() -> None:

@@ -15,7 +15,7 @@ from reference.outputs import unused_fetches
 from reference.schedule import Schedule, fetch_counts, fetches
 
 if TYPE_CHECKING:
-    from conformance.adapters.tracing.schedule import KernelTrace
+    from conformance.adapters.tracing import KernelTrace
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="without jax")
 
@@ -64,7 +64,7 @@ def observed(body: Any, blocks: list[list[int]]) -> KernelTrace:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu as pltpu
 
-    from conformance.adapters.tracing.schedule import trace_kernels
+    from conformance.adapters.tracing import trace_kernels
 
     tile = (8, 128)
 
@@ -125,7 +125,7 @@ BLOCKS = [[0, 1], [2, 1], [2, 3], [2, 3]]
 
 
 def slot_schedule(found: KernelTrace) -> Schedule:
-    from conformance.adapters.tracing.schedule import BlockAxes, schedule_from_trace
+    from conformance.adapters.tracing import BlockAxes, schedule_from_trace
 
     at = {name: BlockAxes(name, (None, 0)) for name in ("q", "k0", "k1", "o")}
     return schedule_from_trace(
@@ -182,7 +182,7 @@ def test_names_by_place() -> None:
 
 @needs_jax
 def test_lists_of_operands_have_one_length() -> None:
-    from conformance.adapters.tracing.schedule import BlockAxes, schedule_from_trace
+    from conformance.adapters.tracing import BlockAxes, schedule_from_trace
 
     at = BlockAxes("q", (None, 0))
     with pytest.raises(ValueError, match="one number"):

@@ -12,7 +12,7 @@ import pytest
 
 from conformance.findings import budget_use as ratios
 from conformance.findings import coverage
-from conformance.findings.coverage import ANY, FEATURES, features_of
+from conformance.findings.coverage import ANY, LABELS, labels_of
 from conformance.findings.pictures import CELLS, PLANES, block_map, region
 from conformance.problem import BlockSizes, Problem
 from conformance.problems.mask_json import Blocks
@@ -132,7 +132,7 @@ def test_coverage_counts_every_problem_that_was_tried(said: Said) -> None:
         for cell in dtypes.values()
         for name in cell
     }
-    assert features <= {ANY, *FEATURES}
+    assert features <= {ANY, *LABELS.values()}
     assert {"q shards", "several masks", "unshrunk"} <= features
 
 
@@ -226,10 +226,11 @@ def test_regions_of_any_rank(shape: tuple[int, ...]) -> None:
 
 def test_every_feature_of_a_problem_is_counted() -> None:
     plain = Problem(8, 8, (Causal(),), BlockSizes(4, 4), heads=2, kv_heads=2)
-    assert features_of(plain) == []
+    assert labels_of(plain) == []
     changed = {
         "several masks": plain.but(masks=(Causal(), Full())),
-        "shared kv heads": plain.but(kv_heads=1),
+        "grouped heads": plain.but(heads=4),
+        "one kv head": plain.but(kv_heads=1),
         "segment ids": plain.but(segments=(((0, 8),), ((0, 8),))),
         "sinks": plain.but(sinks=(0.0, 0.0)),
         "soft cap": plain.but(soft_cap=2.0),
@@ -247,9 +248,9 @@ def test_every_feature_of_a_problem_is_counted() -> None:
         "not downcast": plain.but(downcast=False),
         "options": plain.but(options=(("x", 1),)),
     }
-    assert tuple(changed) == FEATURES
+    assert list(changed) == [*LABELS.values()]
     for name, problem in changed.items():
-        assert features_of(problem) == [name]
+        assert labels_of(problem) == [name]
 
 
 def test_coverage_adds_up() -> None:

@@ -12,14 +12,15 @@ from conformance import checks
 from conformance.adapter import Description
 from conformance.checks.registry import CHECKS
 from conformance.contract.shipped import SHIPPED
+from conformance.drawing.mask_vectors import LONG_VECTORS, VECTORS
 from conformance.drawing.numeric_vectors import VECTORS as NUMERIC_VECTORS
-from conformance.drawing.vectors import LONG_VECTORS, VECTORS
 from conformance.findings.expectation import NoError
 from conformance.findings.finding import Finding
 from conformance.findings.observation import NotFinite, Raised, Unwritten, Value
 from conformance.findings.place import Place
 from conformance.packages import ROOT
 from conformance.problem import BlockSizes, Problem
+from conformance.problems.features import FEATURES
 from conformance.problems.mask_json import Blocks
 from conformance.problems.predicates import PREDICATES, describe_labels, mask_kinds
 from conformance.search.known_deviations import (
@@ -228,7 +229,7 @@ TWO_SHARDS = Shards(q=2)
 EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
     "dynamic": ([pattern("2", dynamic=True)], [pattern("2")]),
     "static": ([pattern("2")], [pattern("2", dynamic=True)]),
-    "several_q_shards": (
+    "shards:q": (
         [pattern("2", "2", shards=TWO_SHARDS)],
         [pattern("2", "2"), pattern("22", shards=Shards(kv=2), layout="flat")],
     ),
@@ -237,7 +238,7 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
         [pattern("2", "2"), pattern("2", heads=2, kv_heads=2, shards=Shards(head=2))],
     ),
     "shrunk": ([pattern("2")], [pattern("2", shrink=False)]),
-    "several_masks": ([with_mask(Causal(), Full())], [with_mask(Causal(), Causal())]),
+    "per_head_masks": ([with_mask(Causal(), Full())], [with_mask(Causal(), Causal())]),
     "single_mask": ([with_mask(Causal(), Causal())], [with_mask(Causal(), Full())]),
     "empty_q_shard": (
         [pattern("00", "2a", shards=TWO_SHARDS), pattern("00")],
@@ -256,7 +257,7 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
         [with_mask(Local(None, None)), with_mask(Causal() & (Full() | Local(None, None, 2)))],
         [with_mask(Local(None, 0)), with_mask(Causal())],
     ),
-    "unseeing_row": (
+    "empty_rows": (
         [pattern("2", segments=(((1, 2),), ((2, 2),))), pattern("0")],
         [pattern("2"), pattern("2", segments=(((1, 2),), ((2, 1), (1, 1))))],
     ),
@@ -319,12 +320,16 @@ EXAMPLES: dict[str, tuple[list[Problem], list[Problem]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(PREDICATES))
+def test_every_predicate_has_examples() -> None:
+    assert PREDICATES.keys() - FEATURES.keys() < EXAMPLES.keys() <= PREDICATES.keys()
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_predicates_on_examples(name: str) -> None:
     holds, fails = EXAMPLES[name]
     assert [PREDICATES[name](problem) for problem in holds] == [True] * len(holds)
     assert [PREDICATES[name](problem) for problem in fails] == [False] * len(fails)
-    assert PREDICATES[name].__doc__
+    assert name in FEATURES or PREDICATES[name].__doc__
 
 
 def test_words_for_reports() -> None:

@@ -27,7 +27,7 @@ from conformance.checks.registry import (
     reject,
 )
 from conformance.contract.fence import Crash, Subject
-from conformance.drawing.domain import Domain
+from conformance.drawing.mask_domain import MaskDomain
 from conformance.findings.expectation import Equal
 from conformance.findings.finding import Finding, Outcome
 from conformance.findings.observation import Value
@@ -236,7 +236,7 @@ def test_what_is_not_declared_is_not_applicable() -> None:
 
 
 def test_a_domain_without_problems_is_not_applicable() -> None:
-    long = replace(ANY, domain=Domain(only=("data-127",)))  # blocks of a single token
+    long = replace(ANY, domain=MaskDomain(only=("data-127",)))  # blocks of a single token
     adapter = Wrong()
     coarse = Subject(adapter, replace(adapter.describe(), info_block_multiples=(8, 128)))
     assert run_check(long, adapter.subject(), SMALL, 0).examples == 1
@@ -245,7 +245,7 @@ def test_a_domain_without_problems_is_not_applicable() -> None:
     outcome = run_check(long, coarse, SMALL, 0)
     assert outcome.status == "n/a"
     assert outcome.reason == "no problem that the implementation can be given"
-    sharded = replace(ANY, domain=Domain(q_shards="always"))
+    sharded = replace(ANY, domain=MaskDomain({"shards:q"}))
     assert run_check(sharded, Wrong(without=("shards:q",)).subject(), SMALL, 0).status == "n/a"
 
 
@@ -279,7 +279,7 @@ def test_known_deviations_do_not_hide_others() -> None:
     outcome = run(adapter, deviations=[KNOWN])
     assert outcome.status == "violates"  # the crash is not known
     assert {(f.kind, f.deviation) for f in outcome.findings} == {("value", "known"), ("crash", "")}
-    crash = replace(KNOWN, id="shards", kind="crash", when=("several_q_shards",))
+    crash = replace(KNOWN, id="shards", kind="crash", when=("shards:q",))
     assert run(adapter, deviations=[KNOWN, crash]).status == "known deviation"
     elsewhere = replace(KNOWN, clauses=("LABEL-1",))
     assert run(adapter, deviations=[elsewhere, crash]).status == "violates"

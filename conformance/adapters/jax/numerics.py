@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from conformance.adapters.shared import arrays as pallas_arrays
-from conformance.adapters.shared.arrays import Kernel, padded_stack, shared_function, to_arrays
-from conformance.adapters.shared.common import (
+from conformance.adapters.shared.calls import Kernel
+from conformance.adapters.shared.device import (
     INTERPRETS_MEMORY,
     accepts,
     float32_profile,
     interpret,
-    library_mask,
 )
-from conformance.adapters.shared.mask_function import MaskFunctions
+from conformance.adapters.shared.mask_arrays import (
+    as_operands,
+    grid_info,
+    mask_compiler,
+    with_arrays_of,
+)
+from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.contract.library import import_module, is_fork
-from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
-from conformance.problems.problem import Problem
+from conformance.contract.protocol import Arithmetic
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16
-from reference.mask_info import Direction, GridMaskInfo, Shards
-from reference.masks import Bool
+from reference.mask_info import Direction
 
 kernel_lib = import_module("jax", "splash_attention_kernel")
 mask_lib = import_module("jax", "splash_attention_mask")
@@ -123,26 +121,12 @@ def marked(info: Any, mark: bool | None) -> Any:
     return info._replace(is_dynamic_mask=mark)
 
 
-class JaxNumerics(MaskFunctions):
+class JaxNumerics(PreparedProblem):
     """One problem; every method does its own work when it is called."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-    def mask(self, head: int) -> Any:
-        """The library's mask object of one head."""
-        problem = self.problem
-        expr = problem.masks[head if len(problem.masks) > 1 else 0]
-        return library_mask(mask_lib, expr, problem.q_len, problem.kv_len)
-
-    def dense_masks(self) -> Bool:
-        """The values that a dynamic mask takes, ``[heads, q_len, kv_len]``."""
-        return np.stack([mask.dense() for mask in self.problem.head_masks])
-
-    @cached_property
-    def multi_head_mask(self) -> Any:
-        """The masks of all heads in the library's form."""
-        return mask_lib.MultiHeadMask([self.mask(head) for head in range(self.problem.heads)])
+    library = "jax"
+    mask_lib = mask_lib
+    segment_ids = kernel_lib.SegmentIds
 
     def fused(self, direction: Direction) -> bool:
         """Whether the kernel of a direction also computes dq.
@@ -151,17 +135,6 @@ class JaxNumerics(MaskFunctions):
         that computes dq alone.
         """
         return direction == "dkv" and bool(self.problem.option("use_fused_bwd_kernel", False))
-
-    @property
-    def mqa(self) -> bool:
-        """Whether the kernel for a single key/value head is used."""
-        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
-
-    @property
-    def axes(self) -> tuple[tuple[str, int], ...]:
-        """Device axes of the call; the library wants both if there is one."""
-        shards = self.problem.shards
-        return (("head", shards.head), ("q", shards.q)) if shards != Shards() else ()
 
     def block_sizes(self, direction: Direction) -> Any:
         """Block sizes of the kernel; those of the backward kernels only if they are wanted."""
@@ -198,12 +171,10 @@ class JaxNumerics(MaskFunctions):
         made = self.multi_head_mask if mask is None else mask
         return dynamic_kernel(made, is_mqa=self.mqa, **self.kernel_arguments(direction))
 
-    def numeric_arguments(
-        self, direction: Direction, residuals: bool, uninitialised: bool
-    ) -> dict[str, Any]:
+    def numeric_arguments(self, spec: KernelSpec) -> dict[str, Any]:
         """How the library is asked for a kernel that is run."""
         problem = self.problem
-        arguments = self.kernel_arguments(direction)
+        arguments = self.kernel_arguments(spec.direction)
         if problem.option("layouts") == "seq_minor":
             layout = kernel_lib.QKVLayout.SEQ_MINOR
             sizes = replace(
@@ -212,107 +183,48 @@ class JaxNumerics(MaskFunctions):
             arguments["block_sizes"] = sizes
         return arguments | {
             "is_mqa": self.mqa,
-            "save_residuals": residuals,
+            "save_residuals": spec.residuals,
             "mask_value": problem.option("mask_value", kernel_lib.DEFAULT_MASK_VALUE),
             "attn_logits_soft_cap": problem.soft_cap,
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
-            "interpret": interpret(uninitialised),
+            "interpret": interpret(spec.uninitialised),
         }
 
-    def numeric_kernel(
-        self,
-        direction: Direction,
-        *,
-        residuals: bool = False,
-        uninitialised: bool = False,
-        edit: Edit | None = None,
-        traced_mask: bool = False,
-    ) -> tuple[Kernel, tuple[Any, ...]]:
-        """The kernel and the arrays of its mask.
-
-        Args:
-          direction: ``fwd``, or ``dkv`` for all that a gradient needs.
-          residuals: the call returns residuals.
-          uninitialised: memory starts as NaN.
-          edit: applied to the forward arrays.
-          traced_mask: the program makes the kernel out of the values of a run-time mask.
-        """
-        arguments = self.numeric_arguments(direction, residuals, uninitialised)
-        if traced_mask:
-            settings = tuple(sorted(arguments.items()))
-            made = Kernel(
-                dynamic_kernel, settings, kernel_lib.SegmentIds, residuals=residuals, axes=self.axes
-            )
-            return made, (self.dense_masks(),)
-        dynamic = self.problem.dynamic
-        mask = jnp.asarray(self.dense_masks()) if dynamic else self.multi_head_mask
-        infos, kwargs = dynamic_kernel(mask, **arguments).tree_flatten()
-        kwargs["mask_function"] = shared_function(kwargs["mask_function"], "jax", self.problem)
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel and the arrays of its mask."""
+        arguments, dynamic = self.numeric_arguments(spec), self.problem.dynamic
+        if spec.traced_mask:
+            kernel = self.kernel_of(dynamic_kernel, arguments, spec.residuals)
+            return kernel, (self.run_time_mask(),)
+        mask = jnp.asarray(self.run_time_mask()) if dynamic else self.multi_head_mask
+        infos, settings = dynamic_kernel(mask, **arguments).tree_flatten()
+        settings["mask_function"] = self.shared_function(settings["mask_function"])
         if not self.problem.shrink and not dynamic:
             infos = [
                 None if info is None else self._unshrunk(name)
                 for info, name in zip(infos, ("fwd", "dq", "dkv"), strict=True)
             ]
-        if edit is not None:
-            edited = edit(self._as_grid(infos[0]))
-            assert isinstance(edited, GridMaskInfo)
-            infos = [self._as_library(infos[0], edited), *infos[1:]]
+        if spec.edit is not None:
+            edited = with_arrays_of(infos[0], spec.edit(grid_info("fwd", infos[0])))
+            infos = [edited, *infos[1:]]
             if edited.q_sequence is None:
-                kwargs["mask_function"] = None
-        padded = edit is None and not uninitialised
+                settings["mask_function"] = None
         if dynamic:
-            arrays = tuple(_without_mark(info) for info in infos)
-        else:
-            arrays = tuple(
-                None if info is None else self._as_arrays(info, padded) for info in infos
-            )
-        settings = tuple(sorted(kwargs.items()))
-        made = Kernel(
-            marked_kernel if dynamic else kernel_lib.SplashAttentionKernel,
-            settings,
-            kernel_lib.SegmentIds,
-            residuals=residuals,
-            axes=self.axes,
-        )
-        return made, arrays
+            kernel = self.kernel_of(marked_kernel, settings, spec.residuals)
+            return kernel, tuple(_without_mark(info) for info in infos)
+        make = kernel_lib.SplashAttentionKernel
+        kernel = self.kernel_of(make, settings, spec.residuals)
+        return kernel, tuple(as_operands(info, spec.may_pad) for info in infos)
 
     def _unshrunk(self, direction: Any) -> Any:
         """The arrays of a direction as the library compiles them without shrinking."""
-        process = info_lib.process_mask_dkv if direction == "dkv" else info_lib.process_mask
-        info, _ = process(
+        info, _ = mask_compiler(info_lib, direction)(
             self.multi_head_mask,
             self.problem.blocks.of(direction),
             downcast_smem_data=self.problem.downcast,
             shrink_grid=False,
         )
         return info
-
-    def _as_arrays(self, info: Any, padded: bool) -> Any:
-        info = jax.tree.map(np.asarray, info)
-        if not padded:
-            return info
-        return info._replace(partial_mask_blocks=padded_stack(info.partial_mask_blocks, True))
-
-    def _as_grid(self, info: Any) -> GridMaskInfo:
-        arrays = jax.tree.map(np.asarray, info)
-        return GridMaskInfo(
-            direction="fwd",
-            block_mask=arrays.block_mask,
-            data_next=arrays.data_next,
-            mask_next=arrays.mask_next,
-            partial_mask_blocks=arrays.partial_mask_blocks,
-            q_sequence=arrays.q_sequence,
-            computed_mask=None,
-        )
-
-    def _as_library(self, before: Any, info: GridMaskInfo) -> Any:
-        return before._replace(
-            data_next=info.data_next,
-            mask_next=info.mask_next,
-            block_mask=info.block_mask,
-            partial_mask_blocks=info.partial_mask_blocks,
-            q_sequence=info.q_sequence,
-        )
 
     def arithmetic(self) -> Arithmetic:
         """Probabilities stay in float32 forward; backward they are rounded to the type of the arrays.
@@ -329,50 +241,3 @@ class JaxNumerics(MaskFunctions):
         if self.fused("dkv"):
             backward = replace(backward, partial_u=U_BFLOAT16)
         return Arithmetic(forward, backward)
-
-    def forward(
-        self,
-        inputs: Inputs,
-        *,
-        residuals: bool = False,
-        edit: Edit | None = None,
-        uninitialised: bool = False,
-        traced_mask: bool = False,
-    ) -> Forward:
-        """See `Prepared.forward`."""
-        kernel, infos = self.numeric_kernel(
-            "fwd",
-            residuals=residuals,
-            edit=edit,
-            uninitialised=uninitialised,
-            traced_mask=traced_mask,
-        )
-        return pallas_arrays.forward(kernel, infos, to_arrays(inputs, self.problem.dtype))
-
-    def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:
-        """See `Prepared.forward_batch`."""
-        kernel, infos = self.numeric_kernel("fwd")
-        arrays = [to_arrays(inputs, self.problem.dtype) for inputs in batch]
-        return pallas_arrays.forward_batch(kernel, infos, arrays)
-
-    def backward(
-        self,
-        inputs: Inputs,
-        d_out: NDArray[np.float32],
-        *,
-        with_residuals: bool = False,
-        d_logsumexp: NDArray[np.float32] | None = None,
-    ) -> Gradients:
-        """See `Prepared.backward`."""
-        residuals = with_residuals or d_logsumexp is not None
-        kernel, infos = self.numeric_kernel("dkv", residuals=residuals)
-        arrays = to_arrays(inputs, self.problem.dtype)
-        return pallas_arrays.gradients(kernel, infos, arrays, d_out, d_logsumexp)
-
-    def backward_batch(
-        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
-    ) -> list[Gradients]:
-        """See `Prepared.backward_batch`."""
-        kernel, infos = self.numeric_kernel("dkv")
-        arrays = [to_arrays(inputs, self.problem.dtype) for inputs in batch]
-        return pallas_arrays.gradients_batch(kernel, infos, arrays, d_outs)

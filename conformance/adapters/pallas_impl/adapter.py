@@ -7,25 +7,27 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from conformance.adapters.pallas_impl.numerics import (
-    NUMERIC_FEATURES,
     OPTIONS,
     PallasImplNumerics,
     dynamic_kernel,
 )
-from conformance.adapters.shared.common import evaluate_mask_function, plain, share
-from conformance.adapters.tracing.schedule import (
+from conformance.adapters.shared.mask_arrays import (
+    evaluate_mask_function,
+    grid_info,
+    plain,
+    share,
+)
+from conformance.adapters.tracing import (
     BlockAxes,
     KernelTrace,
     evaluate_program,
     schedule_from_trace,
     trace_kernels,
 )
-from conformance.contract.protocol import Description
+from conformance.contract.protocol import FEATURES, Description
 from conformance.problems.problem import Problem
 from pallas_impl import compile_dynamic_mask, compile_flat, compile_mask
 from pallas_impl.mask_info import MaskInfo
@@ -36,15 +38,6 @@ from reference.masks import Bool
 from reference.schedule import Schedule
 from reference.sharding import Shard
 
-FEATURES = NUMERIC_FEATURES | {
-    "masks", "mask:full", "mask:causal", "mask:local", "mask:chunked_causal", "mask:and", "mask:or",
-    "mask_function", "mask_function:kernel", "mask_bounds", "mask_intervals",
-    "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
-    "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
-    "shards:q", "shards:head", "shards:kv", "schedule",
-}  # fmt: skip
-
-HEAD_DIM = 128
 HEAD_DIMS = (64, 96, 128, 192, 256)
 
 #: Operands that every step keeps one block of, and operands of which it keeps one for each slot.
@@ -118,34 +111,19 @@ class PreparedPallasImpl(PallasImplNumerics):
         if problem.dynamic:
             arrays = evaluate_program(
                 lambda mask: compile_dynamic_mask(mask, sizes, **settings)._asdict(),
-                self.dense_masks(),
+                self.run_time_mask(),
             )
-            return self._grid_info(direction, MaskInfo(**arrays), None)
+            return grid_info(direction, MaskInfo(**arrays))
         if problem.layout == "flat":
             return self._flat_info(direction, settings)
         info, function = compile_mask(
             self.multi_head_mask, sizes, shrink=problem.shrink, **settings
         )
-        return self._grid_info(direction, info, self._computed(info, function))
+        return grid_info(direction, info, self._computed(info, function))
 
     def _computed(self, info: Any, function: Any) -> Bool | None:
-        if function is None:
-            return None
         return evaluate_mask_function(
             function, info.q_sequence, self.problem.kv_len, info.kv_sequence
-        )
-
-    def _grid_info(
-        self, direction: Direction, info: MaskInfo, computed: Bool | None
-    ) -> GridMaskInfo:
-        return GridMaskInfo(
-            direction=direction,
-            block_mask=np.array(info.block_mask),
-            data_next=np.array(info.data_next),
-            mask_next=plain(info.mask_next),
-            partial_mask_blocks=plain(info.partial_mask_blocks),
-            q_sequence=plain(info.q_sequence),
-            computed_mask=computed,
         )
 
     def _flat_info(self, direction: Direction, settings: dict[str, Any]) -> FlatMaskInfo:
@@ -197,29 +175,15 @@ class PreparedPallasImpl(PallasImplNumerics):
         return Observed(trace, plan.schedule.layout.slots, plan.mask.blocks is not None)
 
     def _observe(self, forward_only: bool, fused: bool | None, shard: Shard) -> _Program:
-        problem, shards = self.problem, self.problem.shards
-        # The values of a dynamic mask are an argument of the program, as in a training step.
-        masks = (self.dense_masks(),) if problem.dynamic else ()
-        heads, q_len = problem.heads // shards.head, problem.q_len // shards.q
-        kv_heads = max(1, problem.kv_heads // shards.head)
-        kv_shape = (problem.kv_len, HEAD_DIM) if self.mqa else (kv_heads, problem.kv_len, HEAD_DIM)
-        q = jax.ShapeDtypeStruct((heads, q_len, HEAD_DIM), jnp.float32)
-        k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
         plans: list[AttentionPlan] = []
 
-        def forward(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+        def make(*mask: Any) -> Any:
             kernel = self.shard_kernel(fused, shard, *mask)
             plans.append(kernel.plan)
-            return kernel(q, k, v)
+            return kernel
 
-        def gradients(q: Any, k: Any, v: Any, d_out: Any, *mask: Any) -> Any:
-            return jax.vjp(lambda *args: forward(*args, *mask), q, k, v)[1](d_out)
-
-        if forward_only:
-            kernels = trace_kernels(forward, q, k, k, *masks)
-        else:
-            kernels = trace_kernels(gradients, q, k, k, q, *masks)
-        return _Program(kernels, plans[-1])
+        function, arguments = self.function_to_trace(make, shard, gradients=not forward_only)
+        return _Program(trace_kernels(function, *arguments), plans[-1])
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         """What the kernel does on one shard, read from its traced program.
@@ -263,11 +227,11 @@ class PallasImplAdapter:
     """This project's own splash attention."""
 
     def describe(self) -> Description:
-        """Everything that there is."""
+        """Declares every feature that there is."""
         return Description(
             name="pallas_impl",
             version=_version(),
-            features=FEATURES,
+            features=frozenset(FEATURES),
             directions=DIRECTIONS,
             kernel_block_multiples=(128, 128),
             options=OPTIONS,

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
-from conformance.adapters.shared import arrays as pallas_arrays
-from conformance.adapters.shared.arrays import Kernel, padded_stack, to_arrays
-from conformance.adapters.shared.common import ON_TPU, interpret, library_mask
-from conformance.adapters.shared.mask_function import Ids, MaskFunctions, in_kernel
-from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.adapters.shared.calls import Kernel
+from conformance.adapters.shared.device import ON_TPU, interpret
+from conformance.adapters.shared.mask_arrays import grid_info, padded_stack
+from conformance.adapters.shared.mask_function import Ids, MaskFunction
+from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
+from conformance.contract.protocol import Arithmetic, Edit, Forward
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from pallas_impl import compile_mask, masks
 from pallas_impl.api import SplashAttentionKernel, make_splash_mha, make_splash_mqa
@@ -32,19 +32,9 @@ from pallas_impl.tile_mask import KernelPlan, MaskOperands
 from reference.blocks import EMPTY, FULL, PARTIAL, Int32
 from reference.blocks import labels as block_labels
 from reference.error_budget import BFLOAT16_STORED, FLOAT32, MXU_PASSES
-from reference.mask_info import DIRECTIONS, GridMaskInfo, Shards
+from reference.mask_info import DIRECTIONS, GridMaskInfo
 from reference.masks import Bool
 from reference.sharding import every_shard, shard_masks
-
-NUMERIC_FEATURES = frozenset(
-    {
-        "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
-        "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "empty_rows:zero", "vmap", "vmap:backward", "split_backward", "fused_backward",
-        "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
-        "traced_masks",
-    }
-)  # fmt: skip
 
 #: Values of the implementation options, the default first. A value that does not exist for a mask
 #: (``runs`` for rows that are not runs, ``flat`` for a mask known only at run time) means the default.
@@ -136,24 +126,17 @@ def schedule_of_arrays(info: GridMaskInfo, columns: int, slots: int) -> Schedule
     return replace(made, mask_ids=np.where(full == 1, wanted, made.mask_ids).astype(np.int32))
 
 
-class PallasImplNumerics(MaskFunctions):
+class PallasImplNumerics(PreparedProblem):
     """One problem; every method does its own work when it is called."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    library = "pallas_impl"
+    mask_lib: ClassVar[Any] = masks
+    segment_ids = SegmentIds
+    traces_segments = False  # no schedule depends on them
 
-    def mask(self, head: int) -> Any:
-        """The library's mask object of one head."""
-        problem = self.problem
-        expr = problem.masks[head if len(problem.masks) > 1 else 0]
-        return library_mask(masks, expr, problem.q_len, problem.kv_len)
-
-    def mask_at(self, head: int, q_ids: Ids, kv_ids: Ids, *, kernel: bool = False) -> Bool | None:
-        """See `Prepared.mask_at`; inside a kernel as the library's own kernels evaluate it."""
-        function = getattr(self.mask(head), "mask_function", None)
-        if function is None or not kernel:
-            return super().mask_at(head, q_ids, kv_ids)
-        return in_kernel(partial(evaluate, function), q_ids, kv_ids)
+    def function_in_kernel(self, function: MaskFunction) -> MaskFunction:
+        """A mask function as the library's own kernels evaluate it."""
+        return partial(evaluate, function)
 
     def mask_bounds(
         self, head: int, q_lo: Ids, q_hi: Ids, kv_lo: Ids, kv_hi: Ids
@@ -171,32 +154,11 @@ class PallasImplNumerics(MaskFunctions):
         mask = self.mask(head)
         return mask.kv_intervals(q_ids) if isinstance(mask, masks.ComputableMask) else None
 
-    @cached_property
-    def multi_head_mask(self) -> masks.MultiHeadMask:
-        """The masks of all heads in the library's form."""
-        return masks.MultiHeadMask([self.mask(head) for head in range(self.problem.heads)])
-
-    def dense_masks(self) -> Bool:
-        """The values that a dynamic mask takes, ``[heads, q_len, kv_len]``."""
-        return np.stack([mask.dense() for mask in self.problem.head_masks])
-
     @property
     def fused(self) -> bool | None:
         """Whether dq comes from the dkv kernel; None leaves it to the library."""
         chosen: bool | None = self.problem.option("use_fused_bwd_kernel")
         return chosen
-
-    @property
-    def mqa(self) -> bool:
-        """Whether the kernel for a single key/value head is used."""
-        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
-
-    @property
-    def axes(self) -> tuple[tuple[str, int], ...]:
-        """Device axes of the call; the library wants both if there is one."""
-        shards = self.problem.shards
-        several = shards != Shards() and self.problem.ring == 1
-        return (("head", shards.head), ("q", shards.q)) if several else ()
 
     def block_sizes(self, fused: bool | None) -> BlockSizes:
         """Block sizes of all kernels; without those of dq where it is fused for certain."""
@@ -238,53 +200,39 @@ class PallasImplNumerics(MaskFunctions):
             **(sharded if self.problem.ring == 1 else {}),
         }
 
-    def numeric_arguments(self, residuals: bool, uninitialised: bool) -> dict[str, Any]:
-        """How the library is asked for a kernel that is run."""
+    def numeric_arguments(self, spec: KernelSpec) -> dict[str, Any]:
+        """How the library is asked for a kernel that is run; races and reads outside of an array raise."""
         problem = self.problem
-        how = interpret(uninitialised)
+        how = interpret(spec.uninitialised)
         return self.kernel_arguments(self.fused) | {
-            "save_residuals": residuals,
+            "save_residuals": spec.residuals,
             "attn_logits_soft_cap": problem.soft_cap,
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
-            "interpret": replace(how, detect_races=True) if uninitialised else how,
+            "interpret": replace(how, detect_races=True) if spec.uninitialised else how,
         }
 
-    def numeric_kernel(
-        self, *, residuals: bool = False, uninitialised: bool = False, edit: Edit | None = None
-    ) -> tuple[Kernel, tuple[Any, ...]]:
-        """The kernel and the arrays of its mask.
-
-        Args:
-          residuals: the call returns residuals.
-          uninitialised: memory starts as NaN, races and reads outside of an array raise.
-          edit: applied to the forward arrays.
-        """
-        arguments, ring = self.numeric_arguments(residuals, uninitialised), self.problem.ring
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel and the arrays of its mask; a run-time mask is an argument of every program."""
+        arguments, ring = self.numeric_arguments(spec), self.problem.ring
         if self.problem.dynamic:
-            settings = tuple(sorted(arguments.items()))
-            kernel = Kernel(
-                dynamic_kernel, settings, SegmentIds, residuals=residuals, axes=self.axes
-            )
-            return kernel, (self.dense_masks(),)
+            kernel = self.kernel_of(dynamic_kernel, arguments, spec.residuals)
+            return kernel, (self.run_time_mask(),)
         if ring > 1:
             made: Any = make_ring_attention(
                 self.multi_head_mask, ring_axis="ring", ring_size=ring, **arguments
             )
         else:
             made = dynamic_kernel(self.multi_head_mask, **arguments)
-            if edit is not None:
-                made = self._edited(made, edit)
-            elif not uninitialised:
+            if spec.edit is not None:
+                made = self._edited(made, spec.edit)
+            elif spec.may_pad:
                 forward, dq, dkv = made.plan
                 padded = None if dq is None else _padded(dq)
                 plan = AttentionPlan(_padded(forward), padded, _padded(dkv))
                 made = replace(made, plan=plan)
         leaves, tree = jax.tree_util.tree_flatten(made)
-        kept = (("is_mqa", self.mqa), ("tree", tree))
-        kernel = Kernel(
-            restored_kernel, kept, SegmentIds, residuals=residuals, ring=ring, axes=self.axes
-        )
-        return kernel, tuple(leaves)
+        settings = {"is_mqa": self.mqa, "tree": tree}
+        return self.kernel_of(restored_kernel, settings, spec.residuals), tuple(leaves)
 
     def _edited(self, kernel: SplashAttentionKernel, edit: Edit) -> SplashAttentionKernel:
         """The kernel with a forward schedule made of edited arrays."""
@@ -295,16 +243,7 @@ class PallasImplNumerics(MaskFunctions):
             shrink=self.problem.shrink,
             downcast=self.problem.downcast,
         )
-        edited = edit(
-            GridMaskInfo(
-                "fwd",
-                np.array(info.block_mask),
-                np.array(info.data_next),
-                None if info.mask_next is None else np.array(info.mask_next),
-                info.partial_mask_blocks,
-                info.q_sequence,
-            )
-        )
+        edited = edit(grid_info("fwd", info))
         assert isinstance(edited, GridMaskInfo)
         slots = kernel.plan.forward.schedule.layout.slots
         schedule = schedule_of_arrays(edited, self.problem.kv_len // blocks[1], slots)
@@ -334,48 +273,22 @@ class PallasImplNumerics(MaskFunctions):
         uninitialised: bool = False,
         traced_mask: bool = False,
     ) -> Forward:
-        """See `Prepared.forward`; a run-time mask is an argument of every program."""
-        del traced_mask
-        kernel, infos = self.numeric_kernel(
-            residuals=residuals, edit=edit, uninitialised=uninitialised
-        )
-        arrays = to_arrays(inputs, self.problem.dtype)
+        """See `Prepared.forward`."""
         try:
-            return pallas_arrays.forward(kernel, infos, arrays)
+            return super().forward(
+                inputs,
+                residuals=residuals,
+                edit=edit,
+                uninitialised=uninitialised,
+                traced_mask=traced_mask,
+            )
         except Exception:
             if uninitialised:  # the simulated memory is of no use after an error
                 pltpu.reset_tpu_interpret_mode_state()
             raise
 
-    def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:
-        """See `Prepared.forward_batch`."""
-        kernel, infos = self.numeric_kernel()
-        arrays = [to_arrays(inputs, self.problem.dtype) for inputs in batch]
-        return pallas_arrays.forward_batch(kernel, infos, arrays)
-
-    def backward(
-        self,
-        inputs: Inputs,
-        d_out: NDArray[np.float32],
-        *,
-        with_residuals: bool = False,
-        d_logsumexp: NDArray[np.float32] | None = None,
-    ) -> Gradients:
-        """See `Prepared.backward`."""
-        kernel, infos = self.numeric_kernel(residuals=with_residuals or d_logsumexp is not None)
-        arrays = to_arrays(inputs, self.problem.dtype)
-        return pallas_arrays.gradients(kernel, infos, arrays, d_out, d_logsumexp)
-
-    def backward_batch(
-        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
-    ) -> list[Gradients]:
-        """See `Prepared.backward_batch`."""
-        kernel, infos = self.numeric_kernel()
-        arrays = [to_arrays(inputs, self.problem.dtype) for inputs in batch]
-        return pallas_arrays.gradients_batch(kernel, infos, arrays, d_outs)
-
 
 def _padded(plan: KernelPlan) -> KernelPlan:
     """The plan with a stack of blocks that is filled up with visible ones, see `padded_stack`."""
-    stack = padded_stack(plan.mask.blocks, 1)
+    stack = padded_stack(plan.mask.blocks)
     return plan._replace(mask=plan.mask._replace(blocks=stack))

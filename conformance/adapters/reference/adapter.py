@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from conformance.adapters.reference import numerics as reference_numerics
-from conformance.adapters.reference.numerics import Numerics, schedule_of
-from conformance.contract.protocol import Description
+from conformance.adapters.reference.numerics import OPTIONS, Numerics, schedule_of
+from conformance.contract.protocol import FEATURES, Description
 from conformance.problems.problem import Problem
 from reference.dynamic import compile_dynamic
 from reference.flat import FlatMaskInfo, compile_flat
@@ -16,17 +15,6 @@ from reference.mask_info import Direction, GridMaskInfo, compile_grid
 from reference.masks import Bool, Int, Mask
 from reference.schedule import Schedule
 from reference.sharding import Shard
-
-FEATURES = frozenset(
-    {
-        "masks", "mask:full", "mask:causal", "mask:local", "mask:chunked_causal", "mask:and", "mask:or",
-        "mask_function", "mask_function:kernel", "mask_bounds", "mask_intervals",
-        "mask_info", "layout:grid", "layout:flat", "static", "dynamic_masks", "backward_info",
-        "per_head_masks", "computable_masks", "stored_masks", "downcast", "shrink",
-        "shards:q", "shards:head", "shards:kv", "schedule",
-        *reference_numerics.FEATURES,
-    }
-)  # fmt: skip
 
 
 def compile_mask(problem: Problem, direction: Direction) -> GridMaskInfo | FlatMaskInfo:
@@ -100,12 +88,13 @@ class ReferenceAdapter:
     """The reference as an implementation under test."""
 
     def describe(self) -> Description:
+        """Declares every feature that there is."""
         return Description(
             name="reference",
             version="1",
-            features=FEATURES,
+            features=frozenset(FEATURES),
             directions=("fwd", "dq", "dkv"),
-            options=reference_numerics.OPTIONS,
+            options=OPTIONS,
         )
 
     def prepare(self, problem: Problem) -> PreparedReference:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from conformance.adapters.reference.ring import RingNumerics
 from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from reference.attention import Float, soft_capped
 from reference.blocks import PARTIAL
@@ -35,16 +35,6 @@ from reference.online import (
 from reference.online_backward import OnlineBackward
 from reference.schedule import Schedule, flat_schedule, grid_schedule
 from reference.sharding import Shard, every_shard, shard_masks, slice_flat, slice_grid
-
-FEATURES = frozenset(
-    {
-        "forward", "backward", "residuals", "residuals:max_logits", "residuals:gradients",
-        "residuals:cotangent", "segment_ids", "soft_cap", "sinks", "gqa", "mqa", "head_dim_v",
-        "bfloat16", "empty_rows:zero", "vmap", "vmap:backward", "fused_backward", "split_backward",
-        "edit_mask_info", "uninitialised", "ring", "ring:sinks", "sharded",
-        "traced_masks",
-    }
-)  # fmt: skip
 
 #: Implementation options, the default value first.
 OPTIONS: dict[str, tuple[Any, ...]] = {

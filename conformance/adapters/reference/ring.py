@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.problems.arrays import Inputs
+from conformance.problems.inputs import Inputs
 from conformance.problems.problem import Problem
 from reference.arithmetic import Arithmetic as Operations
 from reference.attention import Float, SegmentIds

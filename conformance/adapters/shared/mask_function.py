@@ -80,20 +80,3 @@ def can_lower() -> bool:
     except Exception:
         return False
     return True
-
-
-class MaskFunctions:
-    """`Prepared.mask_at` for libraries whose masks may have an attribute ``mask_function``."""
-
-    def mask(self, head: int) -> Any:
-        """The library's mask object of one head."""
-        raise NotImplementedError
-
-    def mask_at(self, head: int, q_ids: Ids, kv_ids: Ids, *, kernel: bool = False) -> Bool | None:
-        """See `Prepared.mask_at`."""
-        function = getattr(self.mask(head), "mask_function", None)
-        if function is None:
-            return None
-        if kernel:
-            return in_kernel(function, q_ids, kv_ids)
-        return np.asarray(function(q_ids, kv_ids))

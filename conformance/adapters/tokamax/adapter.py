@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from conformance.adapters.shared.common import (
+from conformance.adapters.shared.mask_arrays import (
     evaluate_mask_function,
+    mask_compiler,
     plain,
-    segment_ids_of,
     share,
 )
 from conformance.adapters.tokamax.numerics import (
@@ -21,13 +20,11 @@ from conformance.adapters.tokamax.numerics import (
     NUMERIC_FEATURES,
     NUMERIC_OPTIONS,
     TokamaxNumerics,
-    base_lib,
 )
-from conformance.adapters.tracing.schedule import (
-    BlockAxes,
+from conformance.adapters.tracing import (
     KernelTrace,
     evaluate_program,
-    schedule_from_trace,
+    trace_kernels,
     trace_program,
 )
 from conformance.contract.library import import_module, name_and_version
@@ -61,8 +58,6 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     **NUMERIC_OPTIONS,
 }
 
-HEAD_DIM = 128
-
 
 class PreparedTokamax(TokamaxNumerics):
     """One problem; every method does its own work when it is called."""
@@ -73,8 +68,7 @@ class PreparedTokamax(TokamaxNumerics):
             return self._dynamic_info(direction)
         problem, shards = self.problem, self.problem.shards
         dkv = direction == "dkv"
-        process = info_lib.process_mask_dkv if dkv else info_lib.process_mask
-        info, function = process(
+        info, function = mask_compiler(info_lib, direction)(
             self.mask(0),
             problem.blocks.of(direction),
             downcast_smem_data=problem.downcast,
@@ -82,10 +76,7 @@ class PreparedTokamax(TokamaxNumerics):
             kv_seq_shards=shards.kv,
             return_dynamic_grid=not dkv or self.reduction_steps == 3,
         )
-        sequence, stack = plain(info.q_sequence), plain(info.partial_mask_blocks)
-        computed = None
-        if function is not None and sequence is not None:
-            computed = evaluate_mask_function(function, sequence, problem.kv_len)
+        stack = plain(info.partial_mask_blocks)
         rows, columns, counts = self._every_block(direction)
         labels = np.full(len(rows), FULL, dtype=np.int32)
         return FlatMaskInfo(
@@ -98,8 +89,8 @@ class PreparedTokamax(TokamaxNumerics):
                 counts if info.num_active_blocks is None else np.array(info.num_active_blocks)
             ),
             partial_mask_blocks=None if stack is None else stack.astype(np.bool_),
-            q_sequence=sequence,
-            computed_mask=computed,
+            q_sequence=plain(info.q_sequence),
+            computed_mask=evaluate_mask_function(function, info.q_sequence, problem.kv_len),
         )
 
     def _every_block(self, direction: Direction) -> tuple[Int32, Int32, Int32]:
@@ -123,15 +114,15 @@ class PreparedTokamax(TokamaxNumerics):
         The library gives each shard a stack of its own; here they form one, and ``mask_next``
         counts from its beginning.
         """
-        problem, dkv = self.problem, direction == "dkv"
-        process = info_lib.process_dynamic_mask_dkv if dkv else info_lib.process_dynamic_mask
+        problem = self.problem
+        process = mask_compiler(info_lib, direction, dynamic=True)
 
         def compiled(mask: Any) -> dict[str, Any]:
             info = process(mask, problem.blocks.of(direction), downcast_smem_data=problem.downcast)
             return {name: array for name, array in info._asdict().items() if array is not None}
 
         shards = every_shard(replace(problem.shards, head=1))
-        parts = [evaluate_program(compiled, self.dense_mask(shard)) for shard in shards]
+        parts = [evaluate_program(compiled, self.run_time_mask(shard)) for shard in shards]
         lengths = [len(part["partial_mask_blocks"]) for part in parts]
         before = np.cumsum([0, *lengths[:-1]])
         places = [part["mask_next"] for part in parts]
@@ -182,16 +173,11 @@ class PreparedTokamax(TokamaxNumerics):
         shards = self.problem.shards
 
         def part(array: Any) -> Any:
-            if array is None:
-                return None
             return share(share(array, shards.q, shard.q), shards.kv, shard.kv)
 
-        sequence = info.q_sequence
-        if sequence is not None:
-            sequence = share(sequence, shards.q, shard.q)
         names = ("mask_next", "active_rows", "active_cols", "block_mask", "num_active_blocks")
         parts = {name: part(getattr(info, name)) for name in names}
-        return info._replace(**parts, q_sequence=sequence)
+        return info._replace(**parts, q_sequence=share(info.q_sequence, shards.q, shard.q))
 
     def trace(self, direction: Direction, shard: Shard) -> tuple[KernelTrace, bool]:
         """The kernel of a direction, observed on one shard.
@@ -199,55 +185,30 @@ class PreparedTokamax(TokamaxNumerics):
         Returns:
           The kernel, and whether the caller replaces its output by a constant.
         """
-        problem, shards = self.problem, self.problem.shards
-        # The values of a dynamic mask are an argument of the program, as in a training step.
-        masks = (self.dense_mask(shard),) if problem.dynamic else ()
-        ids = segment_ids_of(problem, shard)
-        kv_len = problem.kv_len // shards.kv
-        kv_shape = (kv_len, HEAD_DIM) if self.mqa else (problem.kv_heads, kv_len, HEAD_DIM)
-        q_shape = (problem.heads, problem.q_len // shards.q, HEAD_DIM)
-        q = jax.ShapeDtypeStruct(q_shape, jnp.float32)
-        k = jax.ShapeDtypeStruct(kv_shape, jnp.float32)
-
-        def forward(q: Any, k: Any, v: Any, ids: Any, *mask: Any) -> Any:
-            segments = None if ids is None else base_lib.SegmentIds(*ids)
-            return self.shard_kernel(direction, shard, *mask)(q, k, v, segments)
-
-        def gradients(q: Any, k: Any, v: Any, ids: Any, d_out: Any, *mask: Any) -> Any:
-            return jax.vjp(lambda *arrays: forward(*arrays, ids, *mask), q, k, v)[1](d_out)
-
+        make = partial(self.shard_kernel, direction, shard)
+        function, arguments = self.function_to_trace(make, shard, gradients=direction != "fwd")
         if direction == "fwd":
-            (trace,), (result,) = trace_program(forward, q, k, k, ids, *masks)
+            (trace,), (result,) = trace_program(function, *arguments)
             return trace, result is not None
-        (_, backward), _ = trace_program(gradients, q, k, k, ids, q, *masks)
+        _, backward = trace_kernels(function, *arguments)
         return backward, False
 
     def schedule(self, direction: Direction, shard: Shard) -> Schedule:
         """What the kernel does on one shard, read from its traced program."""
         trace, replaced = self.trace(direction, shard)
-        names = {block.name for block in trace.operands}
-        whole, shared = (0, 1), ((None, 0) if self.mqa else (0, 1))
-        operands = {"q": whole, "k": shared, "v": shared}
-        outputs: dict[str, BlockAxes] = {}
+        outputs: dict[str, tuple[int | None, ...]] = {}
         if direction == "fwd":
-            outputs["o"] = BlockAxes("o_ref", whole)
+            outputs["o"] = (0, 1)
         else:
-            operands["do"] = whole
             for name in ("dk", "dv"):
                 rank = len(trace.block(f"{name}_ref").array_shape)
-                outputs[name] = BlockAxes(f"{name}_ref", (0, 1) if rank == 3 else (None, 0))
+                outputs[name] = (0, 1) if rank == 3 else (None, 0)
             if "dq_ref" not in trace.aliases.values():
                 # One partial sum a kv block. With reduction steps dq is summed up in three slots
                 # of memory that are zero at the start and read back, so no rule of this chapter
                 # about single visits holds for it.
-                outputs["dq"] = BlockAxes("dq_ref", (0, 1, 2))
-        schedule = schedule_from_trace(
-            trace,
-            direction=direction,
-            operands={name: BlockAxes(f"{name}_ref", axes) for name, axes in operands.items()},
-            outputs=outputs,
-            mask="mask_ref" if "mask_ref" in names else None,
-        )
+                outputs["dq"] = (0, 1, 2)
+        schedule = self.schedule_of(trace, direction, outputs)
         if replaced:  # nothing is active: the kernel has no step, and its caller makes the output
             return replace(schedule, outputs={}, initialises={}, writes={}, output_blocks={})
         return self._by_query_head(schedule, trace)

@@ -6,29 +6,20 @@ the host has or pretends to have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
-from conformance.adapters.shared import arrays as pallas_arrays
-from conformance.adapters.shared.arrays import (
-    Arrays,
-    Kernel,
-    padded_stack,
-    shared_function,
-    to_arrays,
-)
-from conformance.adapters.shared.common import float32_profile, interpret, library_mask
-from conformance.adapters.shared.mask_function import MaskFunctions
+from conformance.adapters.shared.calls import Arrays, Kernel, mesh_of
+from conformance.adapters.shared.device import float32_profile, interpret
+from conformance.adapters.shared.mask_arrays import as_operands, with_arrays_of
+from conformance.adapters.shared.prepared import KernelSpec, PreparedProblem
 from conformance.adapters.tokamax import ring as tokamax_ring
 from conformance.contract.library import import_module, is_fork
-from conformance.contract.protocol import Arithmetic, Edit, Forward, Gradients
-from conformance.problems.arrays import Inputs
-from conformance.problems.problem import Problem
+from conformance.contract.protocol import Arithmetic, Edit, Gradients
+from conformance.problems.inputs import Inputs
 from reference.error_budget import BFLOAT16, BFLOAT16_STORED, U_BFLOAT16, mxu_multiply_u
 from reference.flat import FlatMaskInfo
 from reference.mask_info import Direction
@@ -103,37 +94,35 @@ def dynamic_kernel(mask: Any, **settings: Any) -> Any:
 def dynamic_kernel_on_devices(mask: Any, *, devices: int, **settings: Any) -> Any:
     """The same on several devices along the queries, with the specs of its arrays."""
     spec = jax.sharding.PartitionSpec("q")
-    mesh = pallas_arrays.mesh_of((("q", devices),))
+    mesh = mesh_of((("q", devices),))
     return dynamic_kernel(mask, mesh=mesh, mask_spec=spec, **settings)
 
 
-class TokamaxNumerics(MaskFunctions):
+class TokamaxNumerics(PreparedProblem):
     """One problem; every method does its own work when it is called."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    library = "tokamax"
+    mask_lib = mask_lib
+    segment_ids = base_lib.SegmentIds
 
-    def mask(self, head: int) -> Any:
-        """The library's mask object, one for all heads."""
-        problem = self.problem
-        return library_mask(mask_lib, problem.masks[0], problem.q_len, problem.kv_len)
+    def run_time_mask(self, shard: Shard | None = None) -> Bool:
+        """The values that a run-time mask takes, ``[q_len, kv_len]``: one for all heads, a device has its part."""
+        shards, dense = self.problem.shards, self.problem.head_masks[0].dense()
+        if shard is None:
+            return dense
+        rows = np.split(dense, shards.q, axis=0)[shard.q]
+        return np.split(rows, shards.kv, axis=1)[shard.kv]
 
-    def dense_mask(self, shard: Shard) -> Bool:
-        """The values that a dynamic mask takes on one shard, ``[q_len, kv_len]``."""
-        problem = self.problem
-        rows = np.split(problem.head_masks[0].dense(), problem.shards.q, axis=0)[shard.q]
-        return np.split(rows, problem.shards.kv, axis=1)[shard.kv]
+    @property
+    def local_kv_len(self) -> int:
+        """Keys that one device is given at a time: in the ring its own part."""
+        return self.problem.kv_len // self.problem.shards.kv
 
     @property
     def reduction_steps(self) -> int | None:
         """Slots that dq is summed up in; one a kv block if None."""
         steps: int | None = self.problem.option("dq_reduction_steps")
         return steps
-
-    @property
-    def mqa(self) -> bool:
-        """Whether the kernel for a single key/value head is used."""
-        return bool(self.problem.option("mqa", False)) and self.problem.kv_heads == 1
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
@@ -177,9 +166,9 @@ class TokamaxNumerics(MaskFunctions):
             }
         return kernel_lib.SplashConfig(**sizes)
 
-    def numeric_config(self, direction: Direction, uninitialised: bool = False) -> Any:
+    def numeric_config(self, spec: KernelSpec) -> Any:
         """Configuration of a kernel that is run."""
-        problem, plain = self.problem, self.config(direction)
+        problem, plain = self.problem, self.config(spec.direction)
         minor = kernel_lib.QKVLayout.HEAD_DIM_MINOR
         if problem.option("layouts") == "seq_minor":
             minor = kernel_lib.QKVLayout.SEQ_MINOR
@@ -198,7 +187,7 @@ class TokamaxNumerics(MaskFunctions):
             "dkv_reuse_scaled_q": self.scaled_q == "reused",
             "q_prescaled_log2e": self.scaled_q == "by_caller",
             "residual_checkpoint_name": problem.option("residual_checkpoint_name"),
-            "interpret": interpret(uninitialised),
+            "interpret": interpret(spec.uninitialised),
         }
         return replace(plain, **{k: v for k, v in wanted.items() if k in CONFIGURABLE})
 
@@ -221,68 +210,46 @@ class TokamaxNumerics(MaskFunctions):
         refused = problem.sinks is not None or self.max_logit_value is not None
         return 1 if refused or group % wanted else wanted
 
-    def numeric_kernel(
-        self,
-        direction: Direction,
-        *,
-        residuals: bool = False,
-        uninitialised: bool = False,
-        edit: Edit | None = None,
-    ) -> tuple[Kernel, tuple[Any, ...]]:
-        """The kernel and the arrays of its mask.
+    def make_kernel(self, spec: KernelSpec) -> tuple[Kernel, tuple[Any, ...]]:
+        """The kernel and the arrays of its mask; a run-time mask is an argument of every program.
 
-        Args:
-          direction: ``fwd``, or ``dkv`` for all that a gradient needs.
-          residuals: the call returns residuals.
-          uninitialised: memory starts as NaN.
-          edit: applied to the forward arrays.
+        The ring takes the option to return residuals, and returns none.
         """
         problem = self.problem
         arguments: dict[str, Any] = {
-            "config": self.numeric_config(direction, uninitialised),
+            "config": self.numeric_config(spec),
             "is_mqa": self.mqa,
-            "save_residuals": residuals,
+            "save_residuals": spec.residuals,
             "mask_value": problem.option("mask_value", DEFAULT_MASK_VALUE),
             "downcast_smem_data": problem.downcast,
         }
+        value = self.max_logit_value
+        handed = () if value is None else (("max_logit_value", np.float32(value)),)
         if problem.dynamic:
-            make_dynamic: Any = dynamic_kernel
+            make: Any = dynamic_kernel
             if self.axes:
-                make_dynamic, arguments["devices"] = dynamic_kernel_on_devices, problem.shards.q
-            return self._finished(make_dynamic, arguments), (problem.head_masks[0].dense(),)
+                make, arguments["devices"] = dynamic_kernel_on_devices, problem.shards.q
+            kernel = self.kernel_of(make, arguments, spec.residuals, handed)
+            return kernel, (self.run_time_mask(),)
         if problem.ring > 1:
             dense = problem.head_masks[0].dense()
             made = tokamax_ring.make(self.mask(0), dense, problem.ring, arguments)
-            make: Any = tokamax_ring.kernel
+            make, settings = tokamax_ring.kernel, tokamax_ring.settings(made)
         else:
             made = kernel_lib._make_splash_attention(
                 self.mask(0), q_seq_shards=problem.shards.q, **arguments
             )
-            make = kernel_lib.SplashAttentionKernel
-        settings = tokamax_ring.settings(made) if problem.ring > 1 else dict(made.kwargs)
-        settings["mask_function"] = shared_function(settings["mask_function"], "tokamax", problem)
+            make, settings = kernel_lib.SplashAttentionKernel, dict(made.kwargs)
+        settings["mask_function"] = self.shared_function(settings["mask_function"])
         # Only an estimate of the cost, by which equal kernels would differ.
         settings |= {name: 1.0 for name in settings if name.endswith("_mask_sparsity")}
         infos = [made.fwd_mask_info, made.dkv_mask_info]
-        if edit is not None:
-            infos[0] = self._edited(infos[0], edit)
+        if spec.edit is not None:
+            infos[0] = self._edited(infos[0], spec.edit)
             if infos[0].q_sequence is None:
                 settings["mask_function"] = None
-        padded = edit is None and not uninitialised
-        arrays = tuple(None if info is None else _as_arrays(info, padded) for info in infos)
-        return self._finished(make, settings), arrays
-
-    def _finished(self, make: Any, settings: dict[str, Any]) -> Kernel:
-        value = self.max_logit_value
-        return Kernel(
-            make,
-            tuple(sorted(settings.items())),
-            base_lib.SegmentIds,
-            () if value is None else (("max_logit_value", np.float32(value)),),
-            settings["save_residuals"],
-            self.problem.ring,
-            self.axes,
-        )
+        kernel = self.kernel_of(make, settings, spec.residuals, handed)
+        return kernel, tuple(as_operands(info, spec.may_pad) for info in infos)
 
     def mask_info(self, direction: Direction) -> FlatMaskInfo:
         """The arrays that the library compiles."""
@@ -291,17 +258,9 @@ class TokamaxNumerics(MaskFunctions):
     def _edited(self, before: Any, edit: Edit) -> Any:
         """Forward arrays after a change; those that the library leaves out are written out."""
         info = edit(self.mask_info("fwd"))
-        assert isinstance(info, FlatMaskInfo)
         stack = info.partial_mask_blocks
-        return before._replace(
-            mask_next=info.mask_next,
-            active_rows=info.active_rows,
-            active_cols=info.active_cols,
-            block_mask=info.block_mask,
-            num_active_blocks=info.num_active_blocks,
-            partial_mask_blocks=None if stack is None else stack.astype(np.int8),
-            q_sequence=info.q_sequence,
-        )
+        stored = None if stack is None else stack.astype(np.int8)
+        return with_arrays_of(before, info)._replace(partial_mask_blocks=stored)
 
     def arithmetic(self) -> Arithmetic:
         """Depends on the type of the arrays and on the options.
@@ -326,68 +285,15 @@ class TokamaxNumerics(MaskFunctions):
             replace(backward, multiply_u=multiply_u, partial_u=U_BFLOAT16, **common),
         )
 
-    def _arrays(self, inputs: Inputs) -> Arrays:
-        q, k, v, segments, sinks = to_arrays(inputs, self.problem.dtype)
+    def arrays_of(self, inputs: Inputs) -> Arrays:
+        """The arrays of a call, with the q that the caller scales where that is who scales."""
+        q, k, v, segments, sinks = super().arrays_of(inputs)
         if self.scaled_q == "by_caller":
             q = (inputs.q * np.float64(kernel_lib.LOG2E)).astype(q.dtype)
         return q, k, v, segments, sinks
 
-    def forward(
-        self,
-        inputs: Inputs,
-        *,
-        residuals: bool = False,
-        edit: Edit | None = None,
-        uninitialised: bool = False,
-        traced_mask: bool = False,
-    ) -> Forward:
-        """See `Prepared.forward`. The ring takes the option to return residuals, and returns none.
-
-        A run-time mask is an argument of every program.
-        """
-        del traced_mask
-        kernel, infos = self.numeric_kernel(
-            "fwd", residuals=residuals, edit=edit, uninitialised=uninitialised
-        )
-        return pallas_arrays.forward(kernel, infos, self._arrays(inputs))
-
-    def forward_batch(self, batch: Sequence[Inputs]) -> list[Forward]:
-        """See `Prepared.forward_batch`."""
-        kernel, infos = self.numeric_kernel("fwd")
-        return pallas_arrays.forward_batch(kernel, infos, [self._arrays(a) for a in batch])
-
-    def backward(
-        self,
-        inputs: Inputs,
-        d_out: NDArray[np.float32],
-        *,
-        with_residuals: bool = False,
-        d_logsumexp: NDArray[np.float32] | None = None,
-    ) -> Gradients:
-        """See `Prepared.backward`."""
-        residuals = with_residuals or d_logsumexp is not None
-        kernel, infos = self.numeric_kernel("dkv", residuals=residuals)
-        arrays = self._arrays(inputs)
-        found = pallas_arrays.gradients(kernel, infos, arrays, d_out, d_logsumexp)
-        return self._of_given_q(found)
-
-    def backward_batch(
-        self, batch: Sequence[Inputs], d_outs: Sequence[NDArray[np.float32]]
-    ) -> list[Gradients]:
-        """See `Prepared.backward_batch`."""
-        kernel, infos = self.numeric_kernel("dkv")
-        arrays = [self._arrays(inputs) for inputs in batch]
-        found = pallas_arrays.gradients_batch(kernel, infos, arrays, d_outs)
-        return [self._of_given_q(one) for one in found]
-
-    def _of_given_q(self, found: Gradients) -> Gradients:
-        """dq is that of the q which the caller scaled, where that is who scales."""
-        scaled = self.scaled_q == "by_caller"
-        return replace(found, dq=found.dq * np.float32(kernel_lib.LOG2E)) if scaled else found
-
-
-def _as_arrays(info: Any, padded: bool) -> Any:
-    info = jax.tree.map(np.asarray, info)
-    if not padded:
-        return info
-    return info._replace(partial_mask_blocks=padded_stack(info.partial_mask_blocks, 1))
+    def gradients_of_inputs(self, gradients: Gradients) -> Gradients:
+        """The gradients of the inputs: dq of the q that was scaled is scaled too."""
+        if self.scaled_q != "by_caller":
+            return gradients
+        return replace(gradients, dq=gradients.dq * np.float32(kernel_lib.LOG2E))

@@ -20,7 +20,7 @@ from conformance.adapters.tracing.jaxpr import (
     program_of,
     split_scan,
 )
-from conformance.adapters.tracing.values import Array, evaluate
+from conformance.adapters.tracing.primitives import Array, evaluate
 
 
 class Later:

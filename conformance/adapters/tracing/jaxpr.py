@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from conformance.adapters.tracing.values import Array, Shape, full
+from conformance.adapters.tracing.primitives import Array, Shape, full
 
 #: Primitives that do nothing but run the program in one of their parameters.
 CALLS = frozenset(

@@ -1,28 +1,4 @@
-"""Observes Pallas TPU kernels from outside: what every grid step fetches, computes and writes.
-
-Nothing is executed and nothing is assumed about the kernel's own arrays. `trace_kernels` reads the
-grid, the block shapes and the index maps from the traced program, evaluates the index maps at every
-grid step, and follows the kernel's scalars through its body. `schedule_from_trace` turns what was
-seen into the `Schedule` that the clauses are written over.
-
-For an adapter of your own kernel::
-
-    q = jax.ShapeDtypeStruct((heads, q_len, 128), jnp.float32)
-    (trace,) = trace_kernels(my_attention, q, k, v)
-    schedule = schedule_from_trace(
-        trace,
-        direction="fwd",
-        operands={"q": BlockAxes("q_ref", (0, 1)), "k": BlockAxes("k_ref", (0, 1)),
-                  "v": BlockAxes("v_ref", (0, 1))},
-        outputs={"o": BlockAxes("o_ref", (0, 1))},
-    )
-
-Kernels that copy data by hand (``make_async_copy``, ``emit_pipeline``) have ``manual_copies`` set:
-their index maps do not tell what is in memory, and their schedule cannot be read this way.
-
-Kernels that work on several blocks of an operand in one step of their grid receive each through a
-parameter of its own: give a list of `BlockAxes` for such an operand, in the order of the work.
-"""
+"""Turns what was seen of a kernel into the `Schedule` that the clauses are written over."""
 
 from __future__ import annotations
 
@@ -31,31 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.adapters.tracing.events import Accesses
-from conformance.adapters.tracing.kernel import (
-    BlockTrace,
-    KernelTrace,
-    TraceError,
-    evaluate_program,
-    trace_kernels,
-    trace_program,
-)
+from conformance.adapters.tracing.kernel_trace import KernelTrace, TraceError
 from reference.blocks import Int32
 from reference.mask_info import Direction
 from reference.masks import Bool
 from reference.schedule import Schedule
-
-__all__ = [
-    "Accesses",
-    "BlockAxes",
-    "BlockTrace",
-    "KernelTrace",
-    "TraceError",
-    "evaluate_program",
-    "schedule_from_trace",
-    "trace_kernels",
-    "trace_program",
-]
 
 
 @dataclass(frozen=True)

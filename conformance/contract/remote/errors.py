@@ -1,4 +1,4 @@
-"""What an implementation in another process can do instead of answering."""
+"""How a call of an implementation in another process can fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Elsewhere(Exception):
       function: where it was raised, or where the process ended.
       ended: how the process ended; "" if it did not.
       trace: the end of the traceback, or of what the process wrote, for reports.
-      refusal: it said that it does not offer what was asked for, see `is_refusal`.
+      refusal: the implementation refused the call, see `is_refusal`.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Elsewhere(Exception):
 
 
 def raised(error: dict[str, Any]) -> Elsewhere:
-    """An exception of the implementation, of a class that has the name of the one it raised.
+    """Makes an exception whose class has the name of the class that the implementation raised.
 
     Args:
       error: ``type``, ``message``, ``function`` (where it was raised), ``trace`` and ``refusal``.
@@ -43,10 +43,10 @@ def raised(error: dict[str, Any]) -> Elsewhere:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an implementation says itself that it does not offer what was asked for.
+    """Whether an implementation refuses a call: it does not support what was asked for, and says so.
 
-    It raises NotImplementedError with a message, in its own code: inside of JAX or NumPy the same error means that
-    the implementation asked for something that is not there.
+    It raises NotImplementedError with a message, in its own code. From inside JAX or NumPy the same error means that
+    the implementation used something that does not exist there.
     """
     if isinstance(error, Elsewhere):
         return error.refusal
@@ -63,26 +63,26 @@ class Fatal(Elsewhere):
 
 
 class Died(Fatal):
-    """It ended itself: a signal, ``abort``, ``os._exit``."""
+    """The process ended by itself: a signal, ``abort``, ``os._exit``."""
 
 
 class TimedOut(Fatal):
-    """It gave no answer in time."""
+    """The process did not answer in time."""
 
 
 class OutOfMemory(Fatal):
-    """It took more memory than it may."""
+    """The process used more memory than its limit."""
 
 
 class NotTried(Exception):
-    """A call was not made, because earlier ones kept ending the process: no verdict about it."""
+    """A call was not made, because earlier calls kept ending the process; it gets no verdict."""
 
 
 class Refused(NotTried):
-    """The implementation does not offer what was asked for, and says so: no verdict about it.
+    """The implementation refused a call, which gets no verdict.
 
     Args:
-      error: what it raised; its text in one line is the message.
+      error: what it raised; the message is its text, on one line.
     """
 
     def __init__(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """An adapter whose implementation runs in another process, possibly of another interpreter.
 
-It behaves as the adapter itself would in this process, except that a crash, a hang or runaway memory of the
-implementation ends its process alone: the call raises, the next one starts another process.
+It behaves as the adapter itself would in this process, except that a crash, a hang or runaway memory ends only the
+process of the implementation: the call raises, and the next call starts another process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from conformance.findings.violation import Violation
 from conformance.packages import ROOT
 from conformance.problems.problem import Problem
 
-#: So often in a row may a method end its process before it is not called any more; a hang costs its time.
+#: Stop calling a method after this many consecutive process deaths, or hangs: a hang costs its whole timeout.
 DEATHS_IN_A_ROW = 20
 HANGS_IN_A_ROW = 3
 
@@ -100,12 +100,12 @@ class ForeignAdapter:
     def ask(
         self, request: dict[str, Any], phase: str, edit: Callable[[Any], Any] | None = None
     ) -> Any:
-        """The value that a request is answered with.
+        """Sends a request and returns the value of the reply.
 
         Args:
           request: operation with its arguments.
           phase: the method that is called.
-          edit: changes compiled arrays on the way.
+          edit: changes the compiled arrays that the worker sends, before it runs them.
 
         Raises:
           Elsewhere: the implementation raised, or its process ended.
@@ -113,7 +113,7 @@ class ForeignAdapter:
           Violation: the answer is for another problem.
         """
         if self._deaths[phase] >= DEATHS_IN_A_ROW:
-            raise NotTried(f"{phase} kept ending its process and was not called any more")
+            raise NotTried(f"{phase} ended its process too often in a row and is not called again")
         if self._process is None:
             self._open()
         first = phase not in self._called
@@ -141,7 +141,7 @@ class ForeignAdapter:
         try:
             reply = self._process.ask(request, phase, seconds, edit)
         except BaseException:
-            self.stop()  # what it still does is the answer to nothing
+            self.stop()  # a late reply would answer no request
             raise
         target = request.get("target") or request.get("mask", {}).get("target", {"key": ""})
         if reply["key"] != target["key"]:
@@ -154,7 +154,7 @@ class ForeignAdapter:
 
 
 class ForeignPrepared:
-    """A prepared problem of a worker. It has the methods that the worker's object has."""
+    """A problem prepared in a worker; it has the methods of the object there."""
 
     def __init__(self, adapter: ForeignAdapter, problem: Problem, token: int) -> None:
         self._adapter = adapter
@@ -188,7 +188,7 @@ class ForeignPrepared:
 
 
 class ForeignMask:
-    """A mask object of a worker: sliced, compared and hashed there."""
+    """A mask object in a worker, which slices, compares and hashes it."""
 
     def __init__(self, adapter: ForeignAdapter, mask: dict[str, Any]) -> None:
         self._adapter = adapter
@@ -215,7 +215,7 @@ class ForeignMask:
 
 
 def _key(problem: Problem) -> str:
-    """The key of a problem; that of its memory for one that is spoiled and has no JSON form."""
+    """The key of a problem; an id for a problem that is invalid and has no JSON form."""
     try:
         return problem.key
     except Exception:
@@ -223,7 +223,7 @@ def _key(problem: Problem) -> str:
 
 
 def environment_of(adapter: Adapter) -> dict[str, str]:
-    """The versions that an adapter's worker runs on; nothing for an adapter of this process."""
+    """The versions that an adapter's worker runs on; empty for an adapter of this process."""
     return adapter.environment if isinstance(adapter, ForeignAdapter) else {}
 
 

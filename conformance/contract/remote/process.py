@@ -1,4 +1,4 @@
-"""The process of an implementation: started, asked, watched, ended."""
+"""Starts the process of an implementation, sends it requests, watches its time and memory, and ends it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from conformance.contract.remote.wire import dumps, loads
 from conformance.contract.settings import temporary_folder
 from conformance.packages import ROOT
 
-#: Our packages, as a worker in another interpreter gets them.
+#: The packages that a worker in another interpreter needs.
 PACKAGES = ("spec", "reference", "conformance")
 
-#: Seconds between two looks at the memory of a worker.
+#: Seconds between two checks of the memory of a worker.
 TICK = 0.05
 
-#: Bytes that are kept of what a worker writes to its standard output and error.
+#: How many of the last bytes of its standard output and of its standard error are kept.
 TAIL = 8192
 
-#: Seconds that a worker that hangs has to say where.
+#: Seconds that a hanging worker gets to write its stack.
 LAST_WORDS = 0.3
 
 
@@ -59,14 +59,14 @@ class Tail:
 
 
 def private_copy(folder: Path) -> Path:
-    """A copy of our packages that holds nothing else, for an interpreter that must see nothing else of ours."""
+    """Copies `PACKAGES` into a folder, for an interpreter that must see nothing else from here."""
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
 def executable(python: str) -> str:
-    """The interpreter of a path, which may be a virtual environment.
+    """Finds the interpreter of a path, which may be a virtual environment.
 
     Raises:
       AdapterError: there is none.
@@ -87,7 +87,7 @@ class Process:
       python: interpreter.
       root: folder with our packages.
       folder: for the files of large arrays.
-      limits: what it may take.
+      limits: on its time and memory.
     """
 
     def __init__(self, python: str, root: Path, folder: Path, limits: Limits) -> None:
@@ -129,13 +129,13 @@ class Process:
         seconds: float,
         edit: Callable[[Any], Any] | None = None,
     ) -> dict[str, Any]:
-        """The reply to a request.
+        """Sends a request and returns its reply.
 
         Args:
           request: without its ``id``.
-          phase: what is asked for, for errors.
-          seconds: until then.
-          edit: changes compiled arrays on the way.
+          phase: the method that is called, for error messages.
+          seconds: how long to wait.
+          edit: changes the compiled arrays that the worker sends, before it runs them.
 
         Raises:
           Fatal: the process ended, or had to be ended.
@@ -162,20 +162,18 @@ class Process:
         try:
             answer = {"edited": edit(info)}
         except BaseException:
-            self.end()  # it waits for arrays that there will not be
+            self.end()  # it waits for arrays that will not come
             raise
         self._send(answer)
 
     def _send(self, message: dict[str, Any]) -> None:
         data = dumps(message, self.folder).encode("utf-8") + b"\n"
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # a process that has ended is noticed by whoever reads
+        with contextlib.suppress(BrokenPipeError):  # reading will notice that the process has ended
             while data:
                 data = data[self._out.write(data) or 0 :]
 
     def _message(self, phase: str, seconds: float, deadline: float) -> dict[str, Any]:
-        """The next line that is a message; the implementation may have written others."""
+        """Reads the next message; skips lines that the implementation wrote to the same pipe."""
         while True:
             line = self._line(phase, seconds, deadline)
             with contextlib.suppress(ValueError):
@@ -199,7 +197,7 @@ class Process:
             if self.resident() > self.limits.memory:
                 raise self._ended(
                     OutOfMemory,
-                    f"{phase} took more than the {_size(self.limits.memory)} of memory that it may",
+                    f"{phase} used more memory than the limit of {_size(self.limits.memory)}",
                     "memory",
                     phase,
                 )
@@ -214,7 +212,7 @@ class Process:
         return line
 
     def resident(self) -> int:
-        """Bytes of memory that the process has; 0 where the system does not tell."""
+        """Resident memory of the process in bytes; 0 where the system does not tell."""
         try:
             text = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="ascii")
         except OSError:
@@ -222,10 +220,10 @@ class Process:
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def _died(self, phase: str) -> Fatal:
-        """What a process that ended itself is reported as."""
+        """The error for a process that ended by itself."""
         try:
             code = self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:  # it closed its pipe, and that only
+        except subprocess.TimeoutExpired:  # it only closed its pipe
             self.end()
             code = self._process.wait()
         cause = f"exit status {code}" if code >= 0 else f"signal {-code}"
@@ -243,7 +241,7 @@ class Process:
 
 
 def _stack(stderr: str) -> list[str]:
-    """The stack of Python functions that faulthandler wrote, the innermost last, without those of the suite."""
+    """The Python stack that faulthandler wrote, innermost frame last, without frames of the suite."""
     _, _, rest = stderr.rpartition("(most recent call first):\n")
     frames = itertools.takewhile(lambda line: line.startswith("  File "), rest.split("\n"))
     return [
@@ -258,7 +256,7 @@ def _size(size: int) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], pipe: int, out: IO[bytes]) -> None:
-    """Ends a process with everything that it started, and closes our ends of the pipes."""
+    """Kills a process and everything that it started, and closes our ends of the pipes."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -268,7 +266,7 @@ def _end(process: subprocess.Popen[bytes], pipe: int, out: IO[bytes]) -> None:
 
 
 def temporary() -> Path:
-    """A private folder for one adapter, inside that of the run if there is one."""
+    """Makes a private folder for one adapter, inside the folder of the run if there is one."""
     return Path(tempfile.mkdtemp(prefix="splash-conformance-", dir=temporary_folder()))
 
 

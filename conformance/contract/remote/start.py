@@ -7,6 +7,7 @@ Every Python 3 must be able to read this file, so that it can say that it is too
 import json
 import os
 import sys
+from importlib.machinery import FileFinder, SourceFileLoader
 
 
 def strict_zip(*iterables: object, **options: bool) -> object:
@@ -24,7 +25,6 @@ def strict_zip(*iterables: object, **options: bool) -> object:
 
 def provide_zip(root: str) -> None:
     """Gives our own modules, and no others, a ``zip`` with the option ``strict``."""
-    from importlib.machinery import FileFinder, SourceFileLoader
 
     class Loader(SourceFileLoader):
         def exec_module(self, module: object) -> None:
@@ -49,6 +49,7 @@ def start() -> None:
             raise ImportError("Python %d.%d is too old" % sys.version_info[:2])
         if sys.version_info < (3, 10):
             provide_zip(root)
+        # Here: it needs the path above, a new enough Python and NumPy, or else raises an ImportError.
         from conformance.contract.remote.worker import main
 
         main(int(requests), int(replies), folder, int(memory))

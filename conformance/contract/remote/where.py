@@ -6,12 +6,12 @@ import argparse
 import re
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from conformance.contract.load import load
+from conformance.contract.protocol import Adapter
+from conformance.contract.remote.host import ForeignAdapter
 from conformance.contract.remote.limits import Limits
-
-if TYPE_CHECKING:
-    from conformance.contract.protocol import Adapter
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -52,10 +52,6 @@ class Where:
         Raises:
           AdapterError: there is no such interpreter, or the adapter cannot be loaded.
         """
-        # Imported here: what only declares options stays fast.
-        from conformance.contract.load import load
-        from conformance.contract.remote.host import ForeignAdapter
-
         if not self.apart:
             return load(impl)
         default = Limits()

@@ -1,4 +1,4 @@
-"""How values travel between the suite and a worker: JSON, with arrays as bytes or as files.
+"""Encodes values that the suite and a worker exchange: JSON, with arrays as bytes or as files.
 
 Runs on Python 3.9 and NumPy 1.22. Plain data, NumPy arrays and scalars, slices and the dataclasses of
 `conformance` and `reference` arrive as they were, bit for bit; bfloat16 arrays travel as their bits and arrive
@@ -28,11 +28,11 @@ TAG = "$"
 
 @dataclasses.dataclass(frozen=True)
 class Opaque:
-    """What arrives in place of a value that cannot travel.
+    """Stands for a value that cannot be sent.
 
     Attributes:
       type_name: of the value.
-      text: the beginning of its representation.
+      text: the beginning of its ``repr``.
     """
 
     type_name: str
@@ -43,11 +43,11 @@ class Opaque:
 
 
 def dumps(value: Any, folder: str) -> str:
-    """One line of JSON.
+    """Encodes a value as one line of JSON.
 
     Args:
       value: what to send.
-      folder: where the files of large arrays are made; who reads them removes them.
+      folder: where files of large arrays are written; the reader removes them.
     """
     return json.dumps(encode(value, folder))
 
@@ -56,7 +56,7 @@ def loads(line: str | bytes) -> Any:
     """Inverse of `dumps`.
 
     Raises:
-      ValueError: not such a line.
+      ValueError: the line is not a message.
     """
     try:
         return decode(json.loads(line))
@@ -82,7 +82,7 @@ def encode(value: Any, folder: str) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return _encode_array(value, folder)
     if dataclasses.is_dataclass(value) and type(value).__module__.split(".")[0] in PACKAGES:
-        # Fields as they are, without the constructor: invalid problems travel too.
+        # Field by field, without the constructor: invalid problems must arrive too.
         names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
         values = {name: encode(getattr(value, name), folder) for name in names}
         kind = f"{type(value).__module__}:{type(value).__qualname__}"
@@ -93,7 +93,7 @@ def encode(value: Any, folder: str) -> Any:
 
 
 def opaque(value: Any, type_name: str = "") -> dict[str, str]:
-    """The JSON form of a value that cannot travel."""
+    """The JSON form of a value that cannot be sent."""
     try:
         text = repr(value)[:200]
     except Exception as error:
@@ -141,7 +141,7 @@ def decode(data: Any) -> Any:
     """The value of a JSON form.
 
     Raises:
-      ValueError, KeyError, TypeError, AttributeError, OSError: not the form of a value.
+      ValueError, KeyError, TypeError, AttributeError, OSError: it is not the JSON form of a value.
     """
     if isinstance(data, list):
         return [decode(item) for item in data]
@@ -165,12 +165,12 @@ def decode(data: Any) -> Any:
 def _decode_dataclass(data: dict[str, Any]) -> Any:
     module, _, name = data["class"].partition(":")
     if module.split(".")[0] not in PACKAGES:
-        raise ValueError(f"no class of ours: {data['class']}")
+        raise ValueError(f"not a class of {' or '.join(PACKAGES)}: {data['class']}")
     made_of: Any = importlib.import_module(module)
     for part in name.split("."):
         made_of = getattr(made_of, part)
     if not (isinstance(made_of, type) and dataclasses.is_dataclass(made_of)):
-        raise ValueError(f"no dataclass: {data['class']}")
+        raise ValueError(f"not a dataclass: {data['class']}")
     made: Any = object.__new__(made_of)
     for field, value in data["fields"].items():
         object.__setattr__(made, field, decode(value))

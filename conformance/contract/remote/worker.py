@@ -1,8 +1,8 @@
-"""The other end: runs an adapter in a process of its own and answers requests, one JSON line each.
+"""The worker: runs an adapter in a process of its own and answers requests, one JSON line each.
 
 Runs on Python 3.9 with the standard library, NumPy 1.22 and the implementation. Requests and replies have pipes of
-their own, so that the implementation may write what it likes to its standard output. It is started by
-`conformance.contract.remote.process`.
+their own, so that the implementation may write anything to its standard output. `conformance.contract.remote.process`
+starts it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ctypes
 import faulthandler
 import os
 import platform
+import resource
 import signal
 import sys
 import traceback
@@ -27,20 +28,20 @@ from conformance.contract.protocol import AdapterError
 from conformance.contract.remote.errors import is_refusal
 from conformance.contract.remote.wire import dumps, loads
 
-#: Prepared problems and masks that are kept, the most recent ones.
+#: How many prepared problems, and masks, are kept: the most recent ones.
 KEEP = 1024
 
-#: Distributions whose version results depend on.
+#: Distributions whose versions a report names.
 REPORTED = ("numpy", "jax", "jaxlib", "libtpu", "tokamax")
 
 OLDEST_NUMPY = (1, 22)
 
-#: Linux: the signal that a process gets when its parent ends.
+#: Option of Linux's ``prctl``: the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 
 
 class Refused(Exception):
-    """A callback of the suite failed: the request is given up."""
+    """The suite failed to edit arrays; the request is abandoned."""
 
 
 class Worker:
@@ -48,7 +49,7 @@ class Worker:
 
     Args:
       requests, replies: file descriptors.
-      folder: where the files of large arrays are made.
+      folder: where files of large arrays are written.
     """
 
     def __init__(self, requests: int, replies: int, folder: str) -> None:
@@ -66,7 +67,7 @@ class Worker:
             data = data[self.replies.write(data) or 0 :]
 
     def serve(self) -> None:
-        """Answers every request with its ``id`` and with the key of the problem that the answer is for."""
+        """Answers every request, with its ``id`` and the key of the problem that the answer is for."""
         operations: dict[str, Callable[[dict[str, Any]], Any]] = {
             "open": self.open,
             "prepare": self.prepare,
@@ -88,12 +89,12 @@ class Worker:
                 self.send({**reply, "error": failure(error)})
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Loads the adapter: its description, and the versions of what it runs on."""
+        """Loads the adapter; returns its description and the versions that it runs on."""
         self.adapter = load(request["impl"])
         return {"description": self.adapter.describe(), "environment": environment()}
 
     def target(self, target: dict[str, Any]) -> Any:
-        """The prepared problem that a request is about; prepared now if this process has not seen it."""
+        """The prepared problem that a request is about; prepares it if this process has not yet."""
         token = target["token"]
         if token not in self.prepared:
             keep(self.prepared, token, (target["key"], self.adapter.prepare(target["problem"])))
@@ -101,7 +102,7 @@ class Worker:
         return self.prepared[token][1]
 
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Prepares a problem: the names of the methods that the result has."""
+        """Prepares a problem; returns the names of the methods of the result."""
         prepared = self.target(request["target"])
         return {
             "methods": methods_of(prepared),
@@ -117,7 +118,7 @@ class Worker:
         return method(*request["arguments"], **keywords)
 
     def edited(self, number: int, info: Any) -> Any:
-        """Compiled arrays as the suite wants them."""
+        """Asks the suite to edit compiled arrays."""
         self.send({"id": number, "edit": info})
         reply = loads(self.requests.readline())
         if "edited" not in reply:
@@ -125,7 +126,7 @@ class Worker:
         return reply["edited"]
 
     def mask(self, mask: dict[str, Any]) -> Any:
-        """The mask object that a request is about; made now if this process has not seen it."""
+        """The mask object that a request is about; makes it if this process has not yet."""
         prepared = self.target(mask["target"])
         token = mask["token"]
         if token not in self.masks:
@@ -138,7 +139,7 @@ class Worker:
         self.mask(request["mask"])
 
     def use_mask(self, request: dict[str, Any]) -> Any:
-        """One operation on a mask object."""
+        """Applies one operation to a mask object."""
         mask, use = self.mask(request["mask"]), request["use"]
         if use == "index":
             return mask[request["index"]]
@@ -150,7 +151,7 @@ class Worker:
 
 
 def keep(store: OrderedDict[int, Any], token: int, value: Any) -> None:
-    """Stores a value and forgets the least recent one beyond `KEEP`."""
+    """Stores a value; beyond `KEEP` values drops the least recently used."""
     store[token] = value
     while len(store) > KEEP:
         store.popitem(last=False)
@@ -189,10 +190,8 @@ def environment() -> dict[str, str]:
 
 
 def limit_memory(size: int) -> None:
-    """Limits the address space to ``size`` bytes where nobody can watch the process (0: no limit)."""
+    """Limits the address space to ``size`` bytes (0: no limit) where the suite cannot watch the process."""
     if size and not os.path.isdir("/proc/self"):
-        import resource
-
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
@@ -203,7 +202,7 @@ def main(requests: int, replies: int, folder: str, memory: int) -> None:
       ImportError: NumPy is too old.
     """
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)  # tells where a process that hangs is
+    faulthandler.register(signal.SIGUSR1)  # writes the stack of a hanging process
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for descriptor in (requests, replies):

@@ -1,4 +1,4 @@
-"""What is certain about rectangles of a mask from their bounds alone: a few comparisons, whatever their size."""
+"""Facts about rectangles of a mask from their bounds alone: a few comparisons, whatever the size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Positions = NDArray[np.int64]
 
 
 class Box(NamedTuple):
-    """Rectangles of positions, inclusive bounds that broadcast against each other."""
+    """Rectangles of positions: inclusive bounds that broadcast against each other."""
 
     q_lo: Positions
     q_hi: Positions
@@ -24,12 +24,12 @@ class Box(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One element a rectangle."""
+        """One element per rectangle."""
         return np.broadcast_shapes(self.q_lo.shape, self.kv_lo.shape)
 
 
 class Facts(NamedTuple):
-    """What is certain about every rectangle; False means "not known".
+    """What is known about every rectangle; False means "not known".
 
     Attributes:
       some: a pair is visible.
@@ -51,7 +51,7 @@ def _exact(box: Box, some: Bool, full: Bool) -> Facts:
 
 @singledispatch
 def facts(expr: Expr, box: Box) -> Facts:
-    """What bounds tell about rectangles of a mask; nothing if it is not structured."""
+    """What the bounds prove about rectangles of a mask; nothing for an unstructured mask."""
     nothing = np.zeros(box.shape, dtype=np.bool_)
     return Facts(nothing, nothing, nothing, nothing)
 

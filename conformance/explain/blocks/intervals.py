@@ -12,7 +12,7 @@ from conformance.explain.blocks.bounds import Positions
 from conformance.explain.language.expressions import ClaimedRows, Documents, Prefix
 from reference.masks import And, Causal, ChunkedCausal, Expr, Full, Local, Or
 
-#: Beyond every position: open sides of a mask.
+#: Larger than any position: the bound of an open side.
 FAR = np.int64(1) << 40
 
 
@@ -91,7 +91,7 @@ def _(expr: Or, q_ids: Positions) -> Intervals:
 
 
 def tidy(lo: NDArray[np.int64], hi: NDArray[np.int64]) -> Intervals:
-    """The same sets in one form: in order, those that touch joined, empty ones last as ``(FAR, FAR - 1)``."""
+    """Normalises intervals: sorted, adjacent ones joined, empty ones last as ``(FAR, FAR - 1)``."""
     empty = lo > hi
     lo, hi = np.where(empty, FAR, lo), np.where(empty, FAR - 1, hi)
     order = np.argsort(lo, axis=0, kind="stable")
@@ -115,11 +115,11 @@ def tidy(lo: NDArray[np.int64], hi: NDArray[np.int64]) -> Intervals:
 
 
 def clip(rows: Intervals, lo: Positions, hi: Positions) -> Intervals:
-    """The parts inside ``lo`` to ``hi`` (which broadcast), counted from ``lo``, in one form."""
+    """The parts inside ``lo`` to ``hi`` (which broadcast), relative to ``lo`` and normalised."""
     return tidy(np.maximum(rows.lo, lo) - lo, np.minimum(rows.hi, hi) - lo)
 
 
 def visible_between(rows: Intervals, lo: Positions, hi: Positions) -> NDArray[np.int64]:
-    """How many key positions from ``lo`` to ``hi`` every query sees."""
+    """Number of key positions between ``lo`` and ``hi`` that every query sees."""
     size = np.minimum(rows.hi, hi) - np.maximum(rows.lo, lo) + 1
     return np.asarray(np.maximum(size, 0).sum(axis=0))

@@ -1,4 +1,4 @@
-"""Would another order of the tokens bring hidden pairs together in whole blocks?"""
+"""Searches for a token order that gathers hidden pairs in whole blocks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from numpy.typing import NDArray
 from conformance.explain.blocks.survey import Cut
 from reference.masks import Bool, Dense
 
-#: Entries of masks whose tokens are sorted.
+#: Masks with more entries are not sorted.
 SORTABLE = 1 << 24
-#: Multiplications after which the order hardly changes any more.
+#: Power iterations; the order hardly changes after that many.
 ROUNDS = 200
 
 Order = NDArray[np.int64]
 
 
 def _alike_together(array: Bool) -> tuple[Order, Order]:
-    """Rows that see the same next to each other, and columns that are seen by the same."""
+    """Sorts equal rows next to each other, then equal columns."""
     rows = np.lexsort(np.packbits(array, axis=1).T[::-1])
     columns = np.lexsort(np.packbits(array[rows], axis=0)[::-1])
     return rows, columns
 
 
 def _along_a_line(array: Bool) -> tuple[Order, Order]:
-    """Rows and columns by the second singular vectors of the scaled mask: what sees alike comes to lie nearby.
+    """Sorts rows and columns by the second singular vectors of the scaled mask, which puts similar ones nearby.
 
-    The first ones say only how much every row and column sees; see Dhillon, "Co-clustering documents and words using
-    bipartite spectral graph partitioning" (2001). They are found by repeated multiplication.
+    The first singular vectors only hold the number of visible pairs per row and column; see Dhillon, "Co-clustering
+    documents and words using bipartite spectral graph partitioning" (2001). Computed by power iteration.
     """
     degrees = [np.maximum(array.sum(axis=axis, dtype=np.float32), 1) for axis in (1, 0)]
     scaled = array / np.sqrt(degrees[0])[:, None] / np.sqrt(degrees[1])[None, :]
@@ -43,11 +43,11 @@ def _along_a_line(array: Bool) -> tuple[Order, Order]:
 
 
 def best_share(array: Bool, block_q: int, block_kv: int) -> float:
-    """The largest share of empty blocks that some ways of sorting the tokens give.
+    """The largest share of empty blocks over a few ways of sorting the tokens.
 
     Args:
       array: bool ``[q_len, kv_len]``, of at most `SORTABLE` entries.
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
     """
     q_len, kv_len = array.shape
     shares = []

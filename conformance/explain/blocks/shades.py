@@ -1,4 +1,4 @@
-"""A label grid made small enough to look at."""
+"""A label grid reduced to the size of a picture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Shades:
 
 
 def shades(labels: Labels, rows: int, columns: int) -> Shades:
-    """At most so many rows and columns of cells."""
+    """Reduces a label grid to at most ``rows`` × ``columns`` cells."""
     height, width = labels.shape
     rows, columns = min(rows, height), min(columns, width)
     exact = (rows, columns) == (height, width)

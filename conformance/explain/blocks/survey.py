@@ -1,8 +1,8 @@
 """Labels and distinct partial blocks of a mask of any length, in memory that grows with its blocks.
 
-Three ways, all exact. A structured mask is decided by bounds; where these leave a block open, by the intervals of
-its rows. A stored mask is read. Any other mask is probed first: one visible and one hidden pair prove a block
-partial, and two blocks that differ at one place are different; only what stays open is read whole.
+All three methods are exact. Bounds decide a structured mask; where they leave a block open, the intervals of its rows
+decide. A stored mask is read. Any other mask is probed first: one visible and one hidden pair prove a block partial,
+and one difference proves two blocks distinct. Only the blocks that remain open are read in full.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from reference.masks import Bool, Dense, Expr
 
 Labels = NDArray[np.int8]
 
-#: Elements that are worked on at a time: bounds memory, not work.
+#: Elements processed at a time, to bound memory.
 BATCH = 1 << 21
-#: Masks of up to so many entries are read once and kept.
+#: Masks with at most this many entries are read once and kept.
 SMALL = 1 << 26
-#: Entries of a mask that is neither structured nor stored that may be read.
+#: Read at most this many entries of a mask that is neither structured nor stored.
 READABLE = 1 << 30
-#: Blocks of such a mask that may be looked into.
+#: Probe at most this many blocks of such a mask.
 OPEN = 1 << 22
-#: Pairs of a block that are looked at, and how many more where that is not enough: to label it, and to tell it apart.
+#: Probes per block, in rounds of increasing size: to label blocks, and to tell partial blocks apart.
 PROBES, TELLING = (8, 64, 512), (64, 512)
-#: Probes of all blocks together beyond the first few.
+#: Skip a round that would take more probes than this over all blocks.
 MORE_PROBES = 1 << 27
 
 
 class TooManyEntries(ValueError):
-    """A mask would have to be read entry by entry, and has too many."""
+    """The mask has too many entries to read one by one."""
 
 
 def prepared(expr: Expr, q_len: int, kv_len: int) -> Expr:
-    """The mask in the form in which it is quickest to ask: stored if it is small, or partly stored already."""
+    """The mask in its fastest form: stored if it is small or already partly stored."""
     stored = any(isinstance(leaf, Dense) for leaf in leaves(expr))
     if isinstance(expr, Dense) or is_structured(expr) or not (stored or q_len * kv_len <= SMALL):
         return expr
@@ -60,7 +60,7 @@ class Cut:
     Attributes:
       expr: what is visible.
       q_len, kv_len: tokens.
-      block_q, block_kv: tokens a block; they divide the lengths.
+      block_q, block_kv: tokens per block; they divide the lengths.
     """
 
     expr: Expr
@@ -80,12 +80,12 @@ class Cut:
 
     @property
     def stride(self) -> int:
-        """Of pairs that are so far apart one tells about all between: see `grain`."""
+        """Reading every ``stride``-th position is enough to know a block: see `grain`."""
         return math.gcd(grain(self.expr), self.block_q, self.block_kv)
 
     @property
     def area(self) -> int:
-        """Pairs that have to be read to know a block."""
+        """Pairs to read in order to know a block."""
         return self.block_q * self.block_kv // self.stride**2
 
     def labels(self) -> Labels:
@@ -108,7 +108,7 @@ class Cut:
             number += len(i)
             if number > OPEN:
                 raise TooManyEntries(
-                    f"more than {OPEN:,} blocks of this mask would have to be looked into: use larger blocks"
+                    f"more than {OPEN:,} blocks of this mask need probing: use larger blocks"
                 )
             unclear.append((i, j))
         if number:
@@ -117,7 +117,7 @@ class Cut:
         return result
 
     def partial_ids(self, labels: Labels) -> tuple[NDArray[np.int32], int]:
-        """Which of the distinct partial blocks every partial block is.
+        """Numbers the partial blocks so that equal blocks have equal numbers.
 
         Args:
           labels: of this cut.
@@ -197,19 +197,19 @@ class Cut:
     def _afford(self, blocks: int) -> None:
         if blocks * self.area > READABLE:
             raise TooManyEntries(
-                f"{blocks * self.area:,} entries of this mask would have to be read one by one: use larger "
-                "blocks, a shorter sequence, or masks whose bounds are known (causal, local, chunked, prefix, "
+                f"{blocks * self.area:,} entries of this mask need reading one by one: use larger "
+                "blocks, a shorter sequence, or masks with known bounds (causal, local, chunked, prefix, "
                 "documents)"
             )
 
     def _look(self, q_at: Positions, kv_at: Positions, probes: int) -> Bool:
-        """Some pairs of every block, always the same ones, bool ``[blocks, probes]``."""
+        """A fixed sample of every block, bool ``[blocks, probes]``."""
         rng = np.random.default_rng(0)
         rows, columns = (rng.integers(0, size, probes) for size in (self.block_q, self.block_kv))
         return self.expr.visible(q_at[:, None] + rows, kv_at[:, None] + columns)
 
     def _entries(self, q_at: Positions, kv_at: Positions) -> Bool:
-        """What has to be read of every block, bool ``[blocks, block_q / stride, block_kv / stride]``."""
+        """The entries that determine a block, bool ``[blocks, block_q / stride, block_kv / stride]``."""
         rows = (q_at[:, None] + np.arange(0, self.block_q, self.stride))[:, :, None]
         columns = (kv_at[:, None] + np.arange(0, self.block_kv, self.stride))[:, None, :]
         return self.expr.visible(rows, columns)
@@ -227,7 +227,7 @@ class Cut:
         return np.packbits(entries, axis=1)
 
     def _told_apart(self, i: Positions, j: Positions) -> tuple[NDArray[np.int32], int]:
-        """`partial_ids` by probes; blocks that these do not tell apart are compared whole."""
+        """`partial_ids` by probes; blocks with equal probes are compared in full."""
         group = np.zeros(len(i), dtype=np.int64)
         for probes in TELLING:
             if probes >= self.area:
@@ -246,7 +246,7 @@ class Cut:
 
 
 def visible_pairs(expr: Expr, q_len: int, kv_len: int) -> int | None:
-    """How many pairs are visible; None if only reading every entry would tell."""
+    """Number of visible pairs; None if that needs every entry."""
     if isinstance(expr, Dense):
         return int(np.count_nonzero(expr.array))
     if not is_structured(expr):
@@ -269,7 +269,7 @@ _Key = Callable[[Positions, Positions], NDArray[np.uint8] | list[bytes]]
 
 
 def _keys(key: _Key, i: Positions, j: Positions, cost: int) -> NDArray[np.int64]:
-    """A number of what ``key`` gives for every block: equal ones have equal numbers."""
+    """Numbers blocks by their ``key``: equal keys have equal numbers."""
     found = []
     for part in batches(len(i), cost):
         rows = key(i[part], j[part])
@@ -288,7 +288,7 @@ def _keys(key: _Key, i: Positions, j: Positions, cost: int) -> NDArray[np.int64]
 
 
 def _paired(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number of every pair of numbers, both below some 2**31."""
+    """Numbers pairs of numbers below 2**31."""
     pairs = a * (b.max(initial=0) + 1) + b
     return np.asarray(np.unique(pairs, return_inverse=True)[1])
 

@@ -1,4 +1,4 @@
-"""Layouts of a mask that is known only when the program runs: nothing shrinks and every block is stored."""
+"""Schedules of run-time masks: nothing shrinks and every block is stored."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from conformance.explain.costs.visits import Heads
 
 
 def dynamic_schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> list[Schedule]:
-    """A run-time mask in every layout; what it fetches depends on its values and is not counted.
+    """The schedules of a run-time mask; fetches depend on its values and are not counted.
 
     Args:
-      found: its blocks, if its values were known.
+      found: the blocks of the values given.
       heads: the grid and our kernels keep arrays for every head; the flat list has one mask for all.
       direction: ``fwd`` or ``dkv``.
     """
@@ -57,7 +57,7 @@ def dynamic_schedules(found: Compiled, heads: Heads, direction: str = "fwd") -> 
         ),
         made(
             "runs",
-            f"grid, {slots} blocks a step",
+            f"grid, {slots} blocks per step",
             steps,
             [ScalarArray(n, (heads.q * size,), "int32") for n, size in ours.items()],
             slots,

@@ -23,12 +23,12 @@ from conformance.explain.language.expressions import leaves
 from reference.blocks import FULL, PARTIAL
 from reference.masks import Bool, Expr, Full
 
-#: What the layouts are called, with the library that each is as in.
+#: Layouts, and the library that uses each.
 LAYOUTS = {"grid": "jax", "flat": "tokamax", "runs": "pallas_impl"}
 
-#: Blocks that a step of `pallas_impl` visits, by their width in tokens; 1 where not listed.
+#: Blocks per step of `pallas_impl`, by block width in tokens; 1 if not listed.
 SLOTS = {128: 4, 256: 2, 512: 2}
-#: Above so many bytes `pallas_impl` stores its schedule by rows, if it can.
+#: `pallas_impl` stores a larger schedule (bytes) by rows, if it can.
 TABLE_BYTES = 256 << 10
 
 
@@ -37,7 +37,7 @@ class ScalarArray:
     """An array in scalar memory.
 
     Attributes:
-      name: as the layout calls it.
+      name: in that layout.
       shape: as it is handed to the kernel.
       dtype: ``int8``, ``int16`` or ``int32``.
     """
@@ -49,20 +49,20 @@ class ScalarArray:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a layout makes of a mask, for one kernel.
+    """The schedule of one kernel in one layout.
 
     Attributes:
       layout: a key of `LAYOUTS`.
-      form: how it is laid out, in words.
+      form: description for people.
       grid: of one head, as the kernel launches it.
       steps: of one head.
-      k_fetches: blocks of k that are fetched, as many as of v, over all heads; None for dkv.
-      mask_fetches: stored mask blocks that are fetched, over all heads.
+      k_fetches: fetched blocks of k (and as many of v) over all heads; None for dkv.
+      mask_fetches: fetched mask blocks over all heads.
       stored: whether partial blocks are read from memory.
       computed: whether the kernel computes the mask.
       arrays: in scalar memory.
-      slots: blocks that a step visits.
-      k_at_most, mask_at_most: whether fetches are the most that there can be; otherwise they are exact.
+      slots: blocks per step.
+      k_at_most, mask_at_most: whether the number of fetches is an upper bound; otherwise it is exact.
     """
 
     layout: str
@@ -81,14 +81,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Labels of a mask and what its partial blocks are.
+    """A mask cut into labelled blocks.
 
     Attributes:
       expr: the mask.
       labels: int8 ``[q blocks, kv blocks]``.
-      ids: int32, which distinct block every partial one is, row-major.
-      distinct: how many distinct partial blocks there are.
-      block_q, block_kv: tokens a block.
+      ids: int32, the distinct block that every partial block is, row-major.
+      distinct: number of distinct partial blocks.
+      block_q, block_kv: tokens per block.
     """
 
     expr: Expr
@@ -214,7 +214,7 @@ def _flat(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
 
 
 def _ours(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedule:
-    """A flat list with several blocks a step, or, where every row is one run of blocks, a few words a row."""
+    """A flat list with several blocks per step, or, where every row is one run of blocks, a few words per row."""
     slots = rows.slots
     stored = found.is_stored("runs")
     steps = int(rows.steps.sum())
@@ -238,7 +238,7 @@ def _ours(found: Compiled, rows: Rows, heads: Heads, *, turned: bool) -> Schedul
     reads_masks = stored and not turned
     return Schedule(
         layout="runs",
-        form="rows of runs, folded" if by_rows else f"flat list, {slots} blocks a step",
+        form="rows of runs, folded" if by_rows else f"flat list, {slots} blocks per step",
         grid=grid,
         steps=steps,
         k_fetches=None if turned else _visits(rows, heads, order),
@@ -264,7 +264,7 @@ def _single_runs(labels: Labels) -> bool:
 
 
 def folded(steps: Counts) -> list[tuple[int, ...]]:
-    """Rows that share a line of the grid: a long one, and the shortest left that fits behind it.
+    """Pairs rows into lines of the grid: a long row, and the shortest remaining one that fits after it.
 
     Args:
       steps: of every row.
@@ -294,4 +294,6 @@ def _visits(rows: Rows, heads: Heads, order: list[int]) -> int:
 def _slot_mask_fetches(found: Compiled, slots: int, heads: int) -> int:
     if slots == 1:
         return mask_fetches(found.ids, heads, wraps=False)
-    return heads * len(found.ids) + slots - 1  # if no slot keeps any, and all but one never work
+    return (
+        heads * len(found.ids) + slots - 1
+    )  # no slot keeps a block, and all but one slot stay idle

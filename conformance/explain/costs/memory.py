@@ -1,4 +1,4 @@
-"""What a kernel needs of scalar, vector and main memory, and what every generation of TPU has.
+"""The scalar, vector and main memory that a kernel needs, and the limits of every TPU generation.
 
 Scalar memory holds one- and two-dimensional arrays as the TPU compiler pads them; vector memory is estimated from
 the buffers of the forward kernels, whose shapes are those of their block specifications.
@@ -15,11 +15,11 @@ from conformance.explain.costs.sizes import LANES, SUBLANES
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-#: Bytes of scalar memory that a kernel takes beside its arrays.
+#: Bytes of scalar memory that a kernel takes in addition to its arrays.
 SMEM_BESIDES = 3 * KIB
-#: A one-dimensional array takes a whole number of so many bytes of scalar memory.
+#: The size of a one-dimensional array in scalar memory is a multiple of this many bytes.
 SMEM_GRANULE = 512
-#: By how much estimates of vector memory may exceed what the compiler finds.
+#: Allowance for how far the estimate of vector memory may exceed what the compiler uses, as a ratio.
 VMEM_DOUBT = 1.5
 
 SIZES = {
@@ -32,7 +32,7 @@ SIZES = {
     "float32": 4,
 }
 SIZES |= {"int16": 2, "int32": 4}
-#: What k, v and q may be stored in.
+#: Types of q, k and v.
 DTYPES = ("bfloat16", "float32", "float16", "float8_e4m3fn", "float8_e5m2")
 
 Verdict = Literal["fits", "may not fit", "does not fit"]
@@ -45,7 +45,7 @@ class Chip(NamedTuple):
       name: as in topologies.
       smem: bytes of scalar memory of a core.
       vmem: bytes of vector memory of a core.
-      vmem_default: bytes of it that a kernel may use if it does not ask for more.
+      vmem_default: bytes of vector memory that a kernel may use unless it raises the limit.
       hbm: bytes of main memory of a chip.
     """
 
@@ -85,12 +85,12 @@ def smem_bytes(array: ScalarArray) -> int:
 
 
 def smem_total(schedule: Schedule) -> int:
-    """Bytes of scalar memory that a kernel takes, everything included."""
+    """Bytes of scalar memory that a kernel takes in total."""
     return sum(map(smem_bytes, schedule.arrays)) + SMEM_BESIDES
 
 
 class Buffer(NamedTuple):
-    """Vector memory, ``copies`` times (2: one is filled while the other is used)."""
+    """A buffer in vector memory; ``copies`` is 2 for double buffering."""
 
     name: str
     rows: int
@@ -108,10 +108,10 @@ class Buffer(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What vector memory depends on beside the layout.
+    """What vector memory depends on, apart from the layout.
 
     Attributes:
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
       head_dim: of q, k and v.
       dtype: of q, k and v.
       segments: whether there are segment ids.
@@ -153,12 +153,12 @@ def vmem_buffers(schedule: Schedule, shape: Shape) -> list[Buffer]:
 
 
 def vmem_bytes(schedule: Schedule, shape: Shape) -> int:
-    """Estimated bytes of vector memory of the forward kernel of a layout: rather too many than too few."""
+    """Estimated bytes of vector memory of the forward kernel; errs on the high side."""
     return sum(buffer.nbytes for buffer in vmem_buffers(schedule, shape))
 
 
 def vmem_verdict(schedule: Schedule, shape: Shape, chip: Chip) -> Verdict:
-    """Whether the forward kernel of a layout fits; `pallas_impl` asks for as much as it needs, others do not."""
+    """Whether the forward kernel of a layout fits; only `pallas_impl` raises the limit to what it needs."""
     limit = chip.vmem if schedule.layout == "runs" else chip.vmem_default
     needed = vmem_bytes(schedule, shape)
     if needed <= limit:

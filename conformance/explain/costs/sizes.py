@@ -1,10 +1,10 @@
-"""Other block sizes that are worth a look."""
+"""Alternative block sizes to compare."""
 
 from __future__ import annotations
 
-#: What a vector register is wide: blocks of kernels for TPU are whole numbers of it.
+#: Width of a vector register: TPU kernels take blocks of multiples of it.
 LANES = 128
-#: Rows of a tile of a vector register: smaller blocks make no sense anywhere.
+#: Rows of a vector register: smaller blocks are never useful.
 SUBLANES = 8
 LARGEST = 2048
 
@@ -12,7 +12,7 @@ LARGEST = 2048
 def neighbours(length: int, block: int) -> list[int]:
     """Sizes of one axis: halves of ``block`` down to 128 and doubles up to 2048 that divide ``length``.
 
-    Of a block that is no multiple of 128 (a small example) halves down to 8.
+    For a block that is not a multiple of 128 (a small example), halves down to 8.
     """
     found = {block}
     smallest = LANES if block % LANES == 0 else SUBLANES

@@ -1,4 +1,4 @@
-"""Everything that is predicted of one mask: what `explain` shows, as plain numbers."""
+"""All predictions for one mask, as plain numbers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from conformance.explain.language.expressions import is_structured
 from reference.blocks import EMPTY, FULL, PARTIAL
 from reference.masks import And, Dense, Expr
 
-#: Blocks of a grid that is only looked at for comparison, of structured and stored masks, and of others.
+#: Compare block sizes up to this many blocks: for structured masks, and for others.
 COMPARED = 1 << 22
 COMPARED_UNSTRUCTURED = 1 << 20
-#: Partial blocks that are told apart only for comparison, and entries that are read for it.
+#: Tell partial blocks apart for comparison up to this many, and up to this many entries read.
 COMPARED_PARTIAL = 1 << 17
 COMPARED_ENTRIES = 1 << 26
 
@@ -30,20 +30,19 @@ ONE_HEAD = Heads(1, 1)
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about.
+    """The mask and the kernel to predict.
 
     Attributes:
-      text: the mask as it was written.
+      text: the mask as written.
       expr: the mask.
       q_len, kv_len: tokens.
-      block_q, block_kv: tokens a block, of every kernel.
+      block_q, block_kv: tokens per block, of every kernel.
       heads: query heads and key/value heads.
       head_dim: of q, k and v.
       dtype: of q, k and v.
-      segments: which tokens are in the same document, if that is known; None without segment ids or if
-        they are not known.
+      segments: the pairs with equal segment ids; None without segment ids, or if they are not known.
       segmented: whether there are segment ids.
-      dynamic: whether the mask is an array that is known only when the program runs.
+      dynamic: whether the mask is an array known only at run time.
     """
 
     text: str
@@ -75,22 +74,22 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All blocks."""
         return self.empty + self.partial + self.full
 
     @property
     def running(self) -> int:
-        """Those that are computed."""
+        """Blocks that are computed."""
         return self.partial + self.full
 
     @property
     def skipped(self) -> float:
-        """Share of the arithmetic that is not done."""
+        """Share of the arithmetic that is skipped."""
         return self.empty / self.total
 
 
 class Stack(NamedTuple):
-    """Stored mask blocks: how many, and their bytes as booleans and in the type in which a kernel reads them."""
+    """Stored mask blocks: their number, and their bytes as booleans and in the type that the kernel reads."""
 
     blocks: int
     stored: int
@@ -99,13 +98,13 @@ class Stack(NamedTuple):
 
 @dataclass(frozen=True)
 class Option:
-    """Another block size, or another order of the tokens, and what it gives.
+    """Another block size and its figures.
 
     Attributes:
-      block_q, block_kv: tokens a block.
+      block_q, block_kv: tokens per block.
       counts: blocks by label.
       schedules: of the forward kernel in every layout.
-      distinct: different partial blocks; None if there are too many to tell apart.
+      distinct: number of distinct partial blocks; None if there are too many to compare.
     """
 
     block_q: int
@@ -120,23 +119,23 @@ class Option:
         return Shape(self.block_q, self.block_kv, same.head_dim, same.dtype, same.segments)
 
     def bytes_of(self, question: Question, fetches: int) -> int:
-        """Bytes of k and v together, for as many fetches of each."""
+        """Bytes of k and v together, for this many fetches of each."""
         return fetches * block_bytes(question, self.block_kv)
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is predicted.
+    """The predictions.
 
     Attributes:
-      question: of what.
+      question: what was asked.
       compiled: labels and partial blocks.
       counts: blocks by label.
-      pairs: visible pairs; None if only reading every entry would tell.
+      pairs: visible pairs; None if counting them needs every entry.
       forward, dkv: every layout, of the forward and of the dkv kernel.
-      flash: blocks of k that a kernel fetches which visits every block, over all heads.
-      unseen: blocks that run although segment ids hide every pair; None if these are not known.
-      options: other block sizes, the one asked about among them.
+      flash: blocks of k that a kernel without skipping fetches, over all heads.
+      unseen: blocks that run although segment ids hide every pair; None if the ids are not known.
+      options: block sizes to compare, including the one asked for.
     """
 
     question: Question
@@ -151,11 +150,11 @@ class Study:
 
     @property
     def area(self) -> int:
-        """Pairs a block."""
+        """Pairs per block."""
         return self.question.block_q * self.question.block_kv
 
     def stack(self, schedule: Schedule) -> Stack:
-        """The mask blocks that a layout keeps in main memory: every different one, or all of a run-time mask."""
+        """The mask blocks in main memory: the distinct ones, or all blocks of a run-time mask."""
         number = self.compiled.distinct if schedule.stored else 0
         if self.question.dynamic:
             heads = 1 if schedule.layout == "flat" else self.question.heads.q
@@ -165,7 +164,7 @@ class Study:
         return Stack(number, stored, stored * (4 if schedule.layout == "grid" else 1))
 
     def kv_bytes(self, fetches: int) -> int:
-        """Bytes of k and v together, for as many fetches of each."""
+        """Bytes of k and v together, for this many fetches of each."""
         return fetches * block_bytes(self.question, self.question.block_kv)
 
 
@@ -197,11 +196,11 @@ def layouts(compiled: Compiled, question: Question, direction: str = "fwd") -> l
 
 
 def study(question: Question) -> Study:
-    """Predicts everything.
+    """Computes the study of a question.
 
     Raises:
       ValueError: a block size does not divide its length.
-      TooManyEntries: the mask would have to be read entry by entry.
+      TooManyEntries: the mask has too many entries to read one by one.
     """
     expr = prepared(question.expr, question.q_len, question.kv_len)
     compiled = compiled_at(expr, question, question.block_q, question.block_kv)
@@ -220,7 +219,7 @@ def study(question: Question) -> Study:
 
 
 def _options(expr: Expr, question: Question, compiled: Compiled) -> list[Option]:
-    """Block sizes to compare, as far as they can be looked at quickly."""
+    """The block sizes that are quick to compare."""
     found = []
     for sizes in pairs(question.q_len, question.kv_len, question.block_q, question.block_kv):
         if not _comparable(expr, question, sizes):

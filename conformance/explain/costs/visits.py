@@ -1,7 +1,7 @@
-"""How often kernels fetch: counted over rows of the block grid, without writing the schedule out.
+"""Numbers of fetches, counted per row of the block grid without writing out the schedule.
 
-Along the active blocks of a row the column always changes, so that a row of n blocks costs n - 1 fetches and only
-the step to the next row needs a look. The counts are those of `reference.schedule` on the compiled arrays.
+The column changes at every active block of a row, so a row of n blocks costs n - 1 fetches; only the step to the next
+row needs a comparison. The counts are those of `reference.schedule` on the compiled arrays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from conformance.explain.blocks.survey import Labels, batches
 
 Counts = NDArray[np.int64]
 
-#: A row after all.
+#: Larger than any row number: never used again.
 NEVER = 1 << 62
 
 
 class Heads(NamedTuple):
-    """Query heads and key/value heads; all share one mask."""
+    """Numbers of query heads and key/value heads; all share one mask."""
 
     q: int
     kv: int
@@ -34,11 +34,10 @@ class Rows:
     """The active blocks of every row of the block grid.
 
     Attributes:
-      active: blocks a row, ``[rows]``.
+      active: blocks per row, ``[rows]``.
       first, last: first and last column, ``[rows]``; -1 in an empty row.
-      begin: the first columns, as many as `slots`, ``[rows, slots]``; -1 where there are fewer.
-      end: the last column of every step of ``slots`` blocks before the last, and those of the last, as two
-        steps ``[rows, 2, slots]``; -1 where there are fewer.
+      begin: the first ``slots`` columns, ``[rows, slots]``; padded with -1.
+      end: the columns of the last two steps of ``slots`` blocks, ``[rows, 2, slots]``; padded with -1.
       columns: of the grid.
       ends: whether the very last block of the grid is active.
     """
@@ -53,17 +52,17 @@ class Rows:
 
     @property
     def slots(self) -> int:
-        """Blocks that a step visits."""
+        """Blocks per step."""
         return int(self.begin.shape[1])
 
     @property
     def steps(self) -> Counts:
-        """Steps that every row needs, at least 1."""
+        """Steps per row, at least 1."""
         return np.maximum(1, -(-self.active // self.slots))
 
 
 def rows_of(labels: Labels, slots: int = 1) -> Rows:
-    """Reads off the active blocks of a label grid; no more slots than the longest row has blocks."""
+    """The active blocks of a label grid; ``slots`` is cut to the longest row."""
     rows, columns = labels.shape
     active = np.array([np.count_nonzero(row) for row in labels], dtype=np.int64)
     slots = max(1, min(slots, int(active.max())))
@@ -105,7 +104,7 @@ def flash_fetches(rows: int, columns: int, heads: Heads) -> int:
 
 
 def list_fetches(rows: Rows, heads: Heads) -> int:
-    """Fetches of k, or of v, by a kernel that lists active blocks only, one a step."""
+    """Fetches of k, or of v, by a kernel that lists active blocks only, one per step."""
     some = rows.active > 0
     first, last = rows.first[some], rows.last[some]
     if len(first) == 0:
@@ -117,12 +116,11 @@ def list_fetches(rows: Rows, heads: Heads) -> int:
 def cached_fetches(rows: Rows, heads: Heads, order: Sequence[int] | None = None) -> int:
     """The fewest fetches of k, or of v, by a kernel whose step visits several blocks, each in a memory of its own.
 
-    A block that is wanted again stays where it is as long as others can be given up: those that are wanted again
-    last. A full step gives up everything that it does not want, so that only the ends of rows leave a choice. What a
-    head leaves to the next one is not counted: heads that share k and v may need fewer.
+    Evicts the block whose next use is furthest away (Belady). A full step evicts every block that it does not use, so
+    only the ends of rows leave a choice. Reuse between heads is not counted: heads that share k and v may need fewer.
 
     Args:
-      rows: with as many slots as a step visits blocks.
+      rows: with ``slots`` blocks per step.
       heads: query heads and key/value heads.
       order: of the rows; as they are if None.
     """
@@ -146,7 +144,7 @@ def cached_fetches(rows: Rows, heads: Heads, order: Sequence[int] | None = None)
 
 
 class _Memory:
-    """As many blocks as there are slots, those given up first that are wanted again last."""
+    """A cache of ``slots`` blocks that evicts the block with the furthest next use."""
 
     def __init__(self, begins: list[list[int]], slots: int) -> None:
         self.slots, self.fetched = slots, 0
@@ -158,14 +156,14 @@ class _Memory:
                 self.uses.setdefault(column, []).append(n)
 
     def visit(self, wanted: list[int], row: int) -> None:
-        """A step of a row."""
+        """Runs one step of a row."""
         self.fetched += sum(column not in self.held for column in wanted)
         idle = self.slots - len(wanted)
         spare = sorted(self.held - set(wanted), key=lambda column: self.next_use(column, row))
         self.held = {*wanted, *spare[:idle]}
 
     def next_use(self, column: int, row: int) -> int:
-        """The next row that begins with a column while it can still be held."""
+        """The next row that begins with a column, unless a full step evicts it before."""
         uses = self.uses.get(column, [])
         at, wipe = bisect_right(uses, row), bisect_right(self.wipes, row)
         if at == len(uses) or (wipe < len(self.wipes) and self.wipes[wipe] < uses[at]):
@@ -204,8 +202,8 @@ def mask_fetches(ids: NDArray[np.int32], heads: int, *, wraps: bool) -> int:
     """Fetches of stored mask blocks.
 
     Args:
-      ids: which block of the stack every partial block of the mask is, in grid order.
-      heads: query heads; the stack has none.
+      ids: the stored block of every partial block, in grid order.
+      heads: query heads; they share the stored blocks.
       wraps: whether a position after the last partial block names the first one again.
     """
     if len(ids) == 0:

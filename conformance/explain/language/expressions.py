@@ -1,4 +1,4 @@
-"""Masks that only `explain` can name: prefixes, documents, scattered blocks, and masks of somebody else."""
+"""Mask expressions that only `explain` has: prefixes, documents, scattered blocks, and user masks."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Documents(Expr):
 
 @dataclass(frozen=True)
 class Tiles(Expr):
-    """Whole squares of tokens, visible with probability ``density`` each.
+    """Squares of tokens, each visible with probability ``density``.
 
     Attributes:
       density: between 0 and 1.
       size: tokens of a square's side.
-      seed: another seed gives another mask.
+      seed: of the random choice.
 
     Raises:
       ValueError: ``density`` is not between 0 and 1, or ``size`` is below 1.
@@ -94,14 +94,14 @@ class Tiles(Expr):
 
 @dataclass(frozen=True, eq=False)
 class ReadOff(Dense):
-    """The values of somebody else's mask that a kernel can compute."""
+    """The values of a user mask that a kernel can compute."""
 
     computable = True
 
 
 @dataclass(frozen=True, eq=False)
 class Claimed(Expr):
-    """A mask of somebody else that says what its rectangles hold (MASK-20), and is believed.
+    """A user mask with ``block_bounds`` (MASK-20), which is trusted.
 
     Attributes:
       mask: has ``shape``, ``visible`` and ``block_bounds``.
@@ -124,10 +124,10 @@ class Claimed(Expr):
 
 @dataclass(frozen=True, eq=False)
 class ClaimedRows(Claimed):
-    """One that says what its rows hold too (MASK-21).
+    """A user mask with ``kv_intervals`` too (MASK-21).
 
     Attributes:
-      mask: has ``kv_intervals`` besides.
+      mask: as in `Claimed`, with ``kv_intervals``.
     """
 
 
@@ -151,7 +151,7 @@ class Function(Expr):
         return np.broadcast_to(found, shape)
 
 
-#: Masks whose rows are a few intervals, and of whose blocks bounds are known.
+#: Masks whose rows are a few intervals and whose blocks have known bounds.
 STRUCTURED = (Full, Causal, Local, ChunkedCausal, Prefix, Documents, ClaimedRows)
 
 
@@ -168,7 +168,7 @@ def is_structured(expr: Expr) -> bool:
 
 
 def grain(expr: Expr) -> int:
-    """A size of squares, cut from position 0, inside of which a mask is all visible or all hidden; 0 for any size."""
+    """The side of squares, cut from position 0, that the mask shows or hides as a whole; 0 if every size will do."""
     if isinstance(expr, And | Or):
         return math.gcd(grain(expr.left), grain(expr.right))
     if isinstance(expr, Tiles):

@@ -12,17 +12,17 @@ from conformance.contract.load import Loader, LoadError, suggest_file
 from conformance.explain.language.expressions import Claimed, ClaimedRows, Function, ReadOff
 from reference.masks import Bool, Dense, Expr, Mask
 
-#: Entries of a mask of somebody else that are read by slices.
+#: A user mask with more entries is not read by slices.
 READABLE = 1 << 31
-#: Rows that are read at a time.
+#: Entries read at a time.
 STRIP = 1 << 22
 
 
 def from_array_file(path: Path) -> Expr:
-    """A boolean array ``[q_len, kv_len]``; 0 and 1 of any type will do.
+    """Reads a boolean array ``[q_len, kv_len]``; numbers must be 0 or 1.
 
     Raises:
-      ValueError: there is no such file, or it holds something else.
+      ValueError: the file does not exist, or holds something else.
     """
     if not path.is_file():
         raise ValueError(f"no such file: {path}{suggest_file(path)}")
@@ -46,7 +46,7 @@ def _dense(array: Any, name: str) -> Dense:
 
 
 def from_python_file(path: Path, call: str, q_len: int | None, kv_len: int | None) -> Expr:
-    """What a Python file defines: a mask expression, a mask read by slices, a function of positions, or an array.
+    """Loads a mask from a Python file: a mask expression, an object with slices, a function of positions, or an array.
 
     Args:
       path: the file.
@@ -54,7 +54,7 @@ def from_python_file(path: Path, call: str, q_len: int | None, kv_len: int | Non
       q_len, kv_len: tokens, None if they are not known.
 
     Raises:
-      ValueError: it cannot be had, or is no mask.
+      ValueError: it cannot be loaded, or is not a mask.
     """
     name, *rest = call.split("(", 1)
     try:
@@ -101,10 +101,10 @@ def _arguments(
 
 
 def as_expr(made: Any, name: str) -> Expr:
-    """A mask expression of whatever somebody calls a mask.
+    """Converts a user's mask to a mask expression.
 
     Raises:
-      ValueError: it is none that can be read.
+      ValueError: the type is not supported.
     """
     if isinstance(made, Mask):
         made = made.expr
@@ -131,7 +131,7 @@ def as_expr(made: Any, name: str) -> Expr:
 
 
 def _claimed(mask: Any, name: str) -> Expr | None:
-    """A mask that tells what its rectangles hold; None if it does not, or if its rows do not stand at 0, 1, 2, …"""
+    """A mask with ``block_bounds``; None without them, or if its positions are not 0, 1, 2, …"""
     if not (hasattr(mask, "visible") and hasattr(mask, "block_bounds")):
         return None
     for axis, length in zip(("q", "kv"), mask.shape, strict=True):
@@ -151,8 +151,8 @@ def _read(mask: Any, shape: tuple[int, ...], name: str) -> Bool:
     q_len, kv_len = shape
     if q_len * kv_len > READABLE:
         raise ValueError(
-            f"{name} has {q_len * kv_len:,} entries, too many to read by slices; give a function of "
-            "(q_ids, kv_ids) instead, or a mask with block_bounds"
+            f"{name} has {q_len * kv_len:,} entries, too many to read by slices; use a function of "
+            "(q_ids, kv_ids) or a mask with block_bounds"
         )
     array = np.empty(shape, dtype=np.bool_)
     rows = max(1, STRIP // kv_len)

@@ -1,4 +1,4 @@
-"""The language in which a mask is named on the command line.
+"""The grammar of masks on the command line.
 
 ::
 
@@ -9,7 +9,7 @@
     operand = "(" mask ")" | name [ ":" value { "," value } ] | FILE.npy | FILE.py:NAME [ "(" … ")" ]
     value   = [ key "=" ] number | "none"        numbers: 8192, 8_192, 8k, 1M, 0.9, -128
 
-Paths with spaces or signs of the language stand in quotation marks.
+Quote paths that contain spaces or operators.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Value = int | float | None
 
 
 class MaskError(ValueError):
-    """A mask that cannot be read: what is wrong, and where.
+    """A mask that does not parse: what is wrong, and where.
 
     Attributes:
       message: what is wrong.
@@ -49,10 +49,10 @@ class Kind:
     Attributes:
       make: from its values.
       values: names of its values, in order.
-      required: how many have to be given.
-      whole: whether they are numbers of tokens.
+      required: how many of them have no default.
+      whole: whether they must be whole numbers.
       optional: values that may be ``none``.
-      more: whether there may be more values than names.
+      more: whether the last value may be repeated.
     """
 
     make: Callable[..., Expr]
@@ -90,7 +90,7 @@ def number(text: str) -> int | float:
     """A number as people write it: 8192, 8_192, 8k (1024 each), 1M, 0.9.
 
     Raises:
-      ValueError: it is none.
+      ValueError: the text is not a number.
     """
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"expected a number, got {text!r}")
@@ -101,14 +101,14 @@ def number(text: str) -> int | float:
 
 
 def parse(text: str, q_len: int | None = None, kv_len: int | None = None) -> Expr:
-    """Reads a mask.
+    """Parses a mask.
 
     Args:
-      text: in the language of this module.
-      q_len, kv_len: tokens, for masks of Python files that ask for them; None if not known.
+      text: in the grammar of this module.
+      q_len, kv_len: tokens, for arguments of masks in Python files; None if not known.
 
     Raises:
-      MaskError: it cannot be read.
+      MaskError: the text does not parse.
     """
     return _Parser(text, q_len, kv_len).whole()
 
@@ -255,14 +255,14 @@ class _Parser:
             name = key.group(1)
             if name not in kind.values or kind.more:
                 known = ", ".join(kind.values) if kind.values and not kind.more else "no names"
-                raise self.error(f"unknown value {name!r}: there is {known}", start, len(name))
+                raise self.error(f"unknown value {name!r}: expected {known}", start, len(name))
             if name in by_name or name in kind.values[: len(ordered)]:
                 raise self.error(f"{name} is given twice", start, len(name))
             self.at = key.end()
         elif by_name:
-            raise self.error("a value without a name must come before those with one")
+            raise self.error("a positional value must come before named ones")
         elif len(ordered) == len(kind.values) and not kind.more:
-            raise self.error("one value too many")
+            raise self.error("too many values")
         else:
             name = kind.values[min(len(ordered), len(kind.values) - 1)]
         found = self.scalar(kind, name)

@@ -1,4 +1,4 @@
-"""Segment ids on the command line: documents of given lengths, ids from a file, or ids that are not known yet."""
+"""Segment ids on the command line: document lengths, ids from a file, or ids known only at run time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN = "any"
 
 
 def segments(text: str, q_len: int, kv_len: int) -> Expr | None:
-    """Which pairs segment ids leave.
+    """Parses segment ids into the mask of pairs with equal ids.
 
     Args:
       text: ``any``; one length, of all documents; several lengths that add up to the sequence; or a file of
@@ -27,7 +27,7 @@ def segments(text: str, q_len: int, kv_len: int) -> Expr | None:
       None if the ids are not known.
 
     Raises:
-      ValueError: it is none of these, or does not fit the lengths.
+      ValueError: the text has another form, or does not fit the lengths.
     """
     if text == UNKNOWN:
         return None
@@ -46,7 +46,7 @@ def documents(lengths: tuple[int | float, ...], q_len: int, kv_len: int) -> Docu
     """Documents that fit the sequence.
 
     Raises:
-      ValueError: a length is no whole number of at least 1, or several do not add up to the sequence.
+      ValueError: a length is not a whole number of at least 1, or several do not add up to the sequence.
     """
     if not all(isinstance(length, int) for length in lengths):
         raise ValueError(f"lengths of documents must be whole numbers, got {list(lengths)}")
@@ -75,7 +75,7 @@ def _from_file(path: Path, q_len: int, kv_len: int) -> Expr:
 
 
 def from_ids(q: NDArray[np.integer], kv: NDArray[np.integer]) -> Expr:
-    """Pairs of equal ids, as documents where these follow one another."""
+    """The mask of pairs with equal ids; `Documents` if every id is one run of tokens."""
     starts = np.flatnonzero(np.diff(q, prepend=q[0] - 1))
     if np.array_equal(q, kv) and len(np.unique(q)) == len(starts):
         return Documents(tuple(np.diff(starts, append=len(q)).tolist()))

@@ -1,4 +1,4 @@
-"""What the numbers mean, in plain words, and what would be better: every suggestion was tried."""
+"""What the figures of a study mean, and what would cost less. Every suggestion has been computed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from reference.masks import Dense
 
 Kind = Literal["verdict", "good", "cost", "limit", "try"]
 
-#: Share of all blocks from which on a difference is worth a word.
+#: The smallest difference worth mentioning, as a share of all blocks.
 NOTABLE = 0.03
 
 
 class Remark(NamedTuple):
-    """One thing that the numbers say.
+    """One conclusion from the figures.
 
     Attributes:
       kind: ``verdict`` (the first), ``good``, ``cost``, ``limit`` (something does not fit) or ``try``.
@@ -42,7 +42,7 @@ class Remark(NamedTuple):
 
 
 def remarks(found: Study) -> list[Remark]:
-    """All that is worth saying, the verdict first."""
+    """All remarks, the verdict first."""
     said = [_verdict(found)]
     said += _multiples(found)
     said += _grid(found)
@@ -91,13 +91,13 @@ def _verdict(found: Study) -> Remark:
 
 
 def _multiples(found: Study) -> list[Remark]:
-    """Block sizes that kernels for TPU do not take."""
+    """Warns about block sizes that TPU kernels do not accept."""
     question = found.question
     if question.block_kv % LANES == 0 and question.block_q % SUBLANES == 0:
         return []
     text = (
-        f"Kernels for TPU take blocks of {LANES}, {2 * LANES}, … tokens: figures at "
-        f"{blocks(question.block_q, question.block_kv)} are for looking only."
+        f"TPU kernels take blocks of {LANES}, {2 * LANES}, … tokens: the figures at "
+        f"{blocks(question.block_q, question.block_kv)} are only illustrative."
     )
     longest = max(question.q_len, question.kv_len)
     if longest % LANES:
@@ -111,7 +111,7 @@ def _grid(found: Study) -> list[Remark]:
     if found.question.dynamic:
         return [
             Remark(
-                "cost", "A run-time mask cannot shrink the grid: every position of it is visited."
+                "cost", "A run-time mask cannot shrink the grid: the kernel visits every position."
             )
         ]
     if found.counts.empty == 0:
@@ -121,14 +121,14 @@ def _grid(found: Study) -> list[Remark]:
     if after.steps < before.steps:
         text = (
             f"The grid shrinks from {before.grid[1]:,} to {count(after.grid[1], 'column')}: {after.steps:,} instead "
-            f"of {before.steps:,} steps a head."
+            f"of {before.steps:,} steps per head."
         )
         return [Remark("good", text)]
     return [
         Remark(
             "cost",
-            f"The grid does not shrink: the longest row needs all {before.grid[1]:,} columns, so that the grid still "
-            f"takes {before.steps:,} steps a head. A flat list takes {flat.steps:,}.",
+            f"The grid does not shrink: the longest row needs all {before.grid[1]:,} columns, so the grid still "
+            f"takes {before.steps:,} steps per head. A flat list takes {flat.steps:,}.",
         )
     ]
 
@@ -143,8 +143,8 @@ def _fetches(found: Study) -> list[Remark]:
     return [
         Remark(
             "good",
-            f"k and v: {size(found.kv_bytes(grid.k_fetches))} are fetched instead of "
-            f"{size(found.kv_bytes(found.flash))} by flash attention ({share(saved)} less).",
+            f"k and v: the kernel fetches {size(found.kv_bytes(grid.k_fetches))}, flash attention would fetch "
+            f"{size(found.kv_bytes(found.flash))} ({share(saved)} less).",
         )
     ]
 
@@ -156,14 +156,14 @@ def _stored(found: Study) -> list[Remark]:
     stack = found.stack(grid)
     if found.question.dynamic:
         text = (
-            f"A run-time mask is stored whole: {size(stack.stored)} of booleans, and jax hands them to the kernel as "
+            f"A run-time mask is stored whole: {size(stack.stored)} of booleans, and jax passes them to the kernel as "
             f"int32, {size(stack.read)}."
         )
         return [Remark("cost", text), *_main_memory(stack)]
     text = (
-        f"{count(found.compiled.distinct, 'different partial block')} of {found.counts.partial:,} "
+        f"{count(found.compiled.distinct, 'distinct partial block')} of {found.counts.partial:,} "
         f"{'is' if found.compiled.distinct == 1 else 'are'} stored: {size(stack.stored)} of booleans, which jax "
-        f"hands to the kernel as int32 ({size(stack.read)})."
+        f"passes to the kernel as int32 ({size(stack.read)})."
     )
     if found.counts.partial == found.counts.total:
         text += " Flash attention would never touch them."
@@ -176,12 +176,12 @@ def _stored(found: Study) -> list[Remark]:
             )
         )
     elif stack.read >= MIB:
-        able = "" if is_structured(found.question.expr) else "if it can be, "
+        able = "" if is_structured(found.question.expr) else ", if you can"
         said.append(
             Remark(
                 "try",
-                f"Written as a function of positions, {able}this mask is computed in the kernel and nothing is "
-                "stored: a ComputableMask of pallas_impl.",
+                f"Write this mask as a function of positions{able}: pallas_impl computes a ComputableMask in the "
+                "kernel and stores nothing.",
             )
         )
     return said
@@ -191,9 +191,7 @@ def _main_memory(stack: Stack) -> list[Remark]:
     short = [chip.name for chip in CHIPS if stack.read > chip.hbm]
     if not short:
         return []
-    return [
-        Remark("limit", f"The int32 copy alone is more than the main memory of {listing(short)}.")
-    ]
+    return [Remark("limit", f"The int32 copy alone exceeds the main memory of {listing(short)}.")]
 
 
 def _segments(found: Study) -> list[Remark]:
@@ -204,8 +202,8 @@ def _segments(found: Study) -> list[Remark]:
         Remark(
             "try",
             f"Segment ids hide every pair of {found.unseen:,} blocks that still run ({share(part)} of all): jax and "
-            "pallas_impl do not look at them before they start, tokamax does. If the documents are known, make them "
-            "part of the mask: MASK & documents:…",
+            "pallas_impl schedule blocks by the mask alone, tokamax by segment ids too. If the documents are known in "
+            "advance, put them into the mask: MASK & documents:…",
         )
     ]
 
@@ -283,13 +281,13 @@ def _block_sizes(found: Study) -> list[Remark]:
             Remark(
                 "try",
                 f"Blocks of {blocks(best.block_q, best.block_kv)} would skip {share(best.counts.skipped)} instead of "
-                f"{share(skips)}, in {final_schedule(best.schedules, 'flat').steps:,} steps a head.",
+                f"{share(skips)}, in {final_schedule(best.schedules, 'flat').steps:,} steps per head.",
             )
         )
     elif smaller and found.counts.partial == found.counts.total:
         tried = listing([blocks(o.block_q, o.block_kv) for o in smaller])
         said.append(
-            Remark("try", f"Smaller blocks do not help: {tried} skip nothing worth a word either.")
+            Remark("try", f"Smaller blocks do not help: {tried} skip next to nothing either.")
         )
     nearly = [o for o in larger if o.counts.skipped >= skips - NOTABLE and _fits_as_well(o, found)]
     if nearly and found.counts.running:
@@ -298,7 +296,7 @@ def _block_sizes(found: Study) -> list[Remark]:
 
 
 def _fitting_v5e(schedules: list[Schedule], shape: Shape) -> set[str]:
-    """The layouts that are sure to fit the generation whose kernels may use the least."""
+    """The layouts that certainly fit v5e, where kernels may use the least memory."""
     v5e = next(chip for chip in CHIPS if chip.name == "v5e")
     made = {name: final_schedule(schedules, name) for name in LAYOUTS}
     return {
@@ -309,7 +307,7 @@ def _fitting_v5e(schedules: list[Schedule], shape: Shape) -> set[str]:
 
 
 def _fits_as_well(option: Option, found: Study) -> bool:
-    """Whether a block size fits some layout, and every one that fits now."""
+    """Whether a block size fits at least one layout, and every layout that fits now."""
     now = _fitting_v5e(found.forward, found.question.shape)
     then = _fitting_v5e(option.schedules, option.shape(found.question))
     return bool(then) and now <= then
@@ -317,7 +315,7 @@ def _fits_as_well(option: Option, found: Study) -> bool:
 
 def _nearly(found: Study, option: Option) -> Remark:
     own, other = final_schedule(found.forward, "flat"), final_schedule(option.schedules, "flat")
-    steps = f"{other.steps:,} instead of {own.steps:,} steps a head"
+    steps = f"{other.steps:,} instead of {own.steps:,} steps per head"
     skipped = option.counts.skipped
     text = f"Blocks of {blocks(option.block_q, option.block_kv)} "
     if skipped == 0:
@@ -344,10 +342,10 @@ def _order(found: Study) -> list[Remark]:
         return []
     best = best_share(stored.array, question.block_q, question.block_kv)
     if best < found.counts.skipped + NOTABLE:
-        text = "Sorting the tokens does not help: the hidden pairs do not come together in whole blocks."
+        text = "Sorting the tokens does not help: no order that was tried gathers the hidden pairs in whole blocks."
     else:
         text = (
-            f"Sorting the tokens, so that those that see the same stand together, would skip {share(best)} instead of "
+            f"Sorting the tokens so that similar rows and columns are adjacent would skip {share(best)} instead of "
             f"{share(found.counts.skipped)} (keys may be in any order; the rows of the result are permuted back)."
         )
     return [Remark("try", text)]

@@ -1,7 +1,7 @@
-"""A mask in few bytes, for a page that cuts it into blocks of other sizes.
+"""A compact encoding of a mask, for a page that offers several block sizes.
 
-One number a block of the smallest size: 0 empty, 1 full, 2 + n the n-th different partial block. Larger blocks are
-made of these: their labels follow, and two of them are equal if and only if they are made of the same numbers.
+One number per block of the smallest size: 0 empty, 1 full, 2 + n the n-th distinct partial block. Labels of larger
+blocks follow from these numbers, and two larger blocks are equal if and only if their numbers are.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from conformance.explain.costs.sizes import neighbours
 from conformance.explain.costs.study import Question
 from reference.blocks import FULL, PARTIAL
 
-#: Blocks of the smallest size on a page.
+#: Most blocks on a page.
 MOST_BLOCKS = 1 << 20
-#: Bytes of numbers on a page.
+#: Most bytes of encoded numbers on a page.
 MOST_BYTES = 1 << 20
-#: Different partial blocks of which a page has pictures, and cells along a side of one.
+#: Most pictures of distinct partial blocks on a page, and cells along a side of one.
 PICTURES, CELLS = 64, 32
-#: Entries that are read for pictures.
+#: Most entries read for pictures.
 READ = 1 << 26
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A mask as a page has it.
+    """The encoded mask.
 
     Attributes:
-      q_sizes, kv_sizes: block sizes that the page offers, smallest first.
+      q_sizes, kv_sizes: block sizes on the page, smallest first.
       codes: numbers of the smallest blocks, in base 64.
-      pictures: of the first different partial blocks: digits, 0 hidden to 4 visible, row by row.
+      pictures: of the first distinct partial blocks: digits, 0 hidden to 4 visible, row by row.
       cells: rows and columns of a picture.
-      left_out: sizes that are too small for a page.
+      left_out: sizes too small for a page.
     """
 
     q_sizes: list[int]
@@ -50,10 +50,10 @@ class Encoded:
 
 
 def encoded(question: Question) -> Encoded:
-    """The smallest blocks that fit a page.
+    """Encodes a mask with the smallest blocks that fit a page.
 
     Raises:
-      ValueError: even the largest blocks are too many.
+      ValueError: there are too many blocks even at the largest size.
     """
     expr = prepared(question.expr, question.q_len, question.kv_len)
     q_sizes = neighbours(question.q_len, question.block_q)
@@ -94,7 +94,7 @@ def _numbers(cut: Cut) -> NDArray[np.int32]:
 
 
 def runs(numbers: NDArray[np.int32]) -> bytes:
-    """Runs of equal numbers as (number, length), seven bits a byte, the lowest first."""
+    """Run-length encoding as (number, length) in little-endian base 128, the high bit marking continuation."""
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
     lengths = np.diff(starts, append=len(numbers))
     pairs = np.stack([numbers[starts], lengths], axis=1).ravel().astype(np.uint64)
@@ -109,7 +109,7 @@ def runs(numbers: NDArray[np.int32]) -> bytes:
 
 
 def _pictures(cut: Cut, numbers: NDArray[np.int32]) -> tuple[list[str], tuple[int, int]]:
-    """What the first different partial blocks look like."""
+    """Pictures of the first distinct partial blocks."""
     cells = (math.gcd(cut.block_q, CELLS), math.gcd(cut.block_kv, CELLS))
     _, first = np.unique(numbers, return_index=True)
     columns = numbers.shape[1]

@@ -1,4 +1,4 @@
-"""A study as a page to explore: one file that needs nothing else."""
+"""A study as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conformance.reports.html.page import render
 
 TEMPLATE = Path(__file__).parent / "templates" / "explain.html.j2"
 
-#: What stands before a remark.
+#: Label of a remark, by kind.
 WORDS = {"good": "Good", "cost": "Costs", "limit": "Does not fit", "try": "Try"}
 
 
@@ -54,7 +54,7 @@ def page(found: Study, said: list[Remark]) -> str:
 
 
 def model(question: Question, parts: Encoded) -> dict[str, Any]:
-    """What the page computes with."""
+    """The data that the scripts of the page use."""
     return {
         "q_len": question.q_len,
         "kv_len": question.kv_len,
@@ -79,7 +79,7 @@ def model(question: Question, parts: Encoded) -> dict[str, Any]:
 
 
 def _script(data: dict[str, Any]) -> Markup:
-    """JSON that cannot end the script it stands in."""
+    """JSON that is safe inside a script element."""
     return Markup(json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"))
 
 

@@ -13,14 +13,14 @@ from conformance.explain.costs.study import Study
 from conformance.explain.output.advice import Remark
 from conformance.explain.output.wording import blocks, share
 
-#: Cells along a side at most.
+#: Most cells along a side.
 CELLS = 1024
-#: Of blocks with label 0, 1 and 2, as in pages.
+#: Colours of labels 0, 1 and 2, as on pages.
 COLOURS = ("#eef1f5", "#9ec5f5", "#1d5fb8")
 
 
 def _rgb(small: Shades) -> NDArray[np.float64]:
-    """Every cell in the mixture of the colours of its blocks, ``[rows, columns, 3]``."""
+    """The mean colour of the blocks of every cell, ``[rows, columns, 3]``."""
     parts = (small.empty, 1 - small.empty - small.full, small.full)
     mixed = np.zeros((*small.empty.shape, 3))
     for part, colour in zip(parts, COLOURS, strict=True):

@@ -22,7 +22,7 @@ from conformance.problems.mask_json import expr_to_json
 
 
 def to_json(found: Study, said: list[Remark]) -> dict[str, Any]:
-    """All figures; bytes and tokens are whole numbers, shares lie between 0 and 1."""
+    """All figures; bytes and tokens are integers, shares lie between 0 and 1."""
     question, counts = found.question, found.counts
     pairs = question.q_len * question.kv_len
     return {

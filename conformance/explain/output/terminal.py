@@ -1,4 +1,4 @@
-"""A study in the terminal: the verdict, a map of the blocks, tables."""
+"""A study in the terminal: verdict, block map, tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from conformance.explain.costs.study import Study
 from conformance.explain.output.advice import Remark
 from conformance.explain.output.wording import beside, blocks, count, problem_facts, share, size
 
-#: Cells of the map at most.
+#: Most cells of the map.
 MAP_ROWS, MAP_COLUMNS = 32, 48
-#: Characters of a line of text at most.
+#: Longest line of text.
 TEXT_WIDTH = 108
 
-OWN_LIMIT = "* asks for what it needs, up to all that the chip has"
+OWN_LIMIT = "* raises its limit to what it needs, up to the whole memory of the chip"
 SIGNS = {"verdict": " ", "good": "+", "cost": "-", "limit": "!", "try": ">"}
 STYLES = {"verdict": "bold", "good": "green", "cost": "yellow", "limit": "bold red", "try": "cyan"}
 EMPTY_STYLE, PARTIAL_STYLE, FULL_STYLE, MIXED_STYLE = "bright_black", "yellow", "blue", "cyan"
@@ -30,7 +30,7 @@ def print_study(found: Study, said: list[Remark], console: Console, *, quiet: bo
     """Prints everything.
 
     Args:
-      found, said: what is printed.
+      found, said: the study and its remarks.
       console: where.
       quiet: leave out the map and the tables.
     """
@@ -64,12 +64,12 @@ def print_study(found: Study, said: list[Remark], console: Console, *, quiet: bo
 
 
 def _limits() -> str:
-    """What every generation has, shortly."""
+    """Scalar memory by generation, in one line."""
     by_size: dict[int, list[str]] = {}
     for chip in CHIPS:
         by_size.setdefault(chip.smem, []).append(chip.name)
     return "; ".join(
-        f"{size(smem)} a core on {', '.join(names)}" for smem, names in by_size.items()
+        f"{size(smem)} per core on {', '.join(names)}" for smem, names in by_size.items()
     )
 
 
@@ -152,7 +152,7 @@ def _steps(found: Study) -> Table:
     table = _table(
         "",
         "grid of a head",
-        "steps a head",
+        "steps per head",
         "k and v fetched",
         "of flash",
         "mask blocks fetched",
@@ -232,7 +232,7 @@ def _stored(found: Study) -> list[str]:
         return []
     before, after = size(partial * area), size(distinct * area)
     lines = [
-        f"Partial mask blocks, as booleans: {partial:,} take {before}, {count(distinct, 'different one')} {after}."
+        f"Partial mask blocks, as booleans: {partial:,} take {before}, {count(distinct, 'distinct one')} {after}."
     ]
     for layout, library in LAYOUTS.items():
         schedule = final_schedule(found.forward, layout)

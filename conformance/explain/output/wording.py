@@ -6,7 +6,7 @@ from conformance.explain.costs.study import Question
 
 
 def size(nbytes: int) -> str:
-    """Bytes in the unit in which they are short: 4.0 MiB."""
+    """Bytes in a readable unit: 4.0 MiB."""
     for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if nbytes >= 1 << power:
             value = nbytes / (1 << power)
@@ -15,14 +15,14 @@ def size(nbytes: int) -> str:
 
 
 def beside(nbytes: int, limit: int) -> str:
-    """Bytes in the unit of `size`, or in KiB where that would hide that they are more than ``limit``."""
+    """Bytes as `size` writes them, or in KiB if rounding would hide that they exceed ``limit``."""
     if nbytes > limit and size(nbytes) == size(limit):
         return f"{-(-nbytes // 1024):,} KiB"
     return size(nbytes)
 
 
 def share(part: float) -> str:
-    """A share of 1 in per cent, never rounded to all or nothing."""
+    """A share in per cent, never rounded to 0 or 100."""
     if 0 < part < 0.0005:
         return "under 0.1 %"
     if 0.9995 < part < 1:

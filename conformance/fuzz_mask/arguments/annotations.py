@@ -1,7 +1,8 @@
-"""Strategies of arguments from the annotations of a constructor.
+"""Derives strategies of arguments from the annotations of a constructor.
 
-A parameter becomes a *recipe*: a function from the setting that a mask is wanted for to a strategy of values. Numbers
-are small or near block edges, arrays have one entry a token, defaults stay away as often as not.
+A parameter becomes a *recipe*: a function from a setting, the sizes that a mask is drawn for, to a strategy of values.
+Numbers are small or near block edges, arrays have one entry per token, and about half of the time a parameter with a
+default is left out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SEQUENCES = (
 
 
 class Underivable(Exception):
-    """No strategy follows from an annotation."""
+    """No strategy can be derived from an annotation."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Parameter:
 
     Attributes:
       name: as in the signature.
-      recipe: how values are drawn; None if that cannot be derived and the default is used.
+      recipe: how values are drawn; None if nothing can be derived, so that the default is used.
       optional: it has a default.
       sizes: what it says about the shape of the mask.
     """

@@ -1,4 +1,4 @@
-"""What the names of parameters tell that their annotations do not."""
+"""Guesses from the name of a parameter what its annotation does not say."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def words(name: str) -> list[str]:
 
 
 def axis_of(name: str) -> str:
-    """``q``, ``kv`` or ``""``: the axis that a name is about."""
+    """The axis that a name is about: ``q``, ``kv``, or ``""`` if it does not say."""
     found = set(words(name))
     q, kv = bool(found & set(_Q)), bool(found & set(_KV))
     return "" if q == kv else "q" if q else "kv"

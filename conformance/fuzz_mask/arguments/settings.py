@@ -1,4 +1,4 @@
-"""Sizes to make masks for: lengths first small and unequal, then around the edges of blocks."""
+"""Sizes that masks are drawn for: small and unequal lengths first, then lengths around the edges of blocks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KERNEL_BLOCK = 128
 
 @dataclass(frozen=True)
 class Setting:
-    """What a mask is wanted for.
+    """The sizes that a mask is drawn for.
 
     Attributes:
       q_len, kv_len: tokens.
-      block_q, block_kv: tokens a block: numbers near their multiples are worth trying.
+      block_q, block_kv: tokens per block: numbers near their multiples are worth trying.
     """
 
     q_len: int
@@ -50,7 +50,7 @@ _LENGTH = st.one_of(
 
 @st.composite
 def small_settings(draw: st.DrawFn) -> Setting:
-    """Masks that are read entry by entry: any shape. Every second one or so is square."""
+    """Masks that are read entry by entry, of any shape; about every second one is square."""
     q_len, kv_len, square = draw(_LENGTH), draw(_LENGTH), draw(st.booleans())
     return Setting(q_len, q_len if square else kv_len, draw(_BLOCK), draw(_BLOCK))
 
@@ -66,7 +66,7 @@ def tiny_settings(draw: st.DrawFn) -> Setting:
 def block_settings(
     draw: st.DrawFn, block_q: tuple[int, ...], block_kv: tuple[int, ...], most: int
 ) -> Setting:
-    """Masks that are cut into blocks: whole blocks, at most ``most`` along either axis."""
+    """Masks of whole blocks, at most ``most`` along either axis."""
     size_q, size_kv = draw(st.sampled_from(block_q)), draw(st.sampled_from(block_kv))
     q_len = size_q * draw(st.integers(1, most))
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Where masks come from: a class with a strategy of its arguments, derived or given, or some calls alone."""
+"""Makes the masks of a class: from a derived or given strategy of its arguments, or from given calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Raised(Exception):
-    """The constructor raised something else.
+    """The constructor raised something other than ValueError.
 
     Attributes:
       error: what it raised.
@@ -60,7 +60,7 @@ class Arguments:
 
 @dataclass
 class Counts:
-    """What became of the calls of a constructor.
+    """How the calls of a constructor ended.
 
     Attributes:
       made: calls that gave a mask.
@@ -150,7 +150,7 @@ class Source:
             return parameters_of(self.make, given)
         except Underivable as error:
             raise LoadError(
-                f"{self.name}: no values follow from the parameter {error}; give it a default, or {self.advice()}"
+                f"{self.name}: cannot derive values for the parameter {error}; give it a default, or {self.advice()}"
             ) from None
 
     def arguments(self, setting: Setting) -> st.SearchStrategy[Arguments]:

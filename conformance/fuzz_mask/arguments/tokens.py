@@ -1,4 +1,4 @@
-"""Strategies of arrays with one entry a token: ids of documents and segments, positions, flags."""
+"""Strategies of arrays with one entry per token: ids of documents and segments, positions, flags."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from conformance.findings.budget_use import Histogram, together
-from conformance.findings.coverage import ANY, FEATURES, Coverage
+from conformance.findings.coverage import ANY, LABELS, Coverage
 from conformance.findings.finding import Finding, Outcome
 from conformance.findings.printed import problem_facts, replay_command
 from conformance.reports.causes import Group, clause_ranges, grouped
@@ -243,7 +243,8 @@ def shown_coverage(run: Run) -> ShownCoverage:
     every = list(_cells(cells))
     present = sorted({dtype for dtype, _ in every})
     numbers = {
-        name: sum(features.get(name, 0) for _, features in every) for name in (ANY, *FEATURES)
+        name: sum(features.get(name, 0) for _, features in every)
+        for name in (ANY, *LABELS.values())
     }
     return ShownCoverage(
         sorted(cells),

@@ -9,12 +9,8 @@ from conformance.checks.registry import CHECKS, Check
 from conformance.contract.fence import Subject
 from conformance.contract.protocol import Description
 from conformance.contract.remote.errors import NotTried
-from conformance.drawing.domain import acceptable
-from conformance.drawing.numeric_domain import NumericDomain
-from conformance.drawing.signatures import TRAITS, traits_of
 from conformance.findings.finding import Finding
 from conformance.problems.problem import Problem
-from conformance.problems.regimes import BARE, SIMPLE
 from conformance.search.known_deviations import Deviation, mark
 from conformance.search.minimise.simpler_problems import PASSES, is_whole, size
 from conformance.search.search import evaluate
@@ -34,26 +30,12 @@ def can_be_given(
       original: where it comes from.
       description: of the implementation.
     """
-    if not is_whole(problem):
-        return False
-    domain, inside = check.domain, problem.but(regime=problem.regime.removeprefix(BARE))
-    if problem.regime in SIMPLE:
-        # What holds for numbers of any kind holds for these.
-        if not isinstance(domain, NumericDomain) or "signed" not in domain.regimes:
-            return False
-        inside = problem.but(regime="signed")
-    if not domain.contains(inside):
-        return False
-    if not isinstance(domain, NumericDomain):
-        return acceptable(problem, description, domain.kernel)
-    q, kv = description.kernel_block_multiples
-    blocks = vars(problem.blocks)
-    sizes = {name: size for name, size in blocks.items() if size is not None}
     return (
-        all(number % (q if name.startswith("q") else kv) == 0 for name, number in sizes.items())
+        is_whole(problem)
+        and check.domain.contains_simplified(problem)
+        and check.domain.accepts(problem, description)
         and {problem.head_dim, problem.head_dim_v} <= {*description.head_dims, original.head_dim}
         and problem.ring in (1, original.ring, *description.ring_sizes)
-        and description.offers(*({TRAITS[name] for name in traits_of(problem)} - {""}))
     )
 
 

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conformance.contract.protocol import Description
+from conformance.problems.arrays import expanded
+from conformance.problems.features import features_of
 from conformance.problems.problem import BlockSizes, Problem
-from conformance.problems.regimes import BARE, REGIMES, SIMPLE, expanded
+from conformance.problems.regimes import BARE, REGIMES, SIMPLE
 from conformance.search.minimise.simpler_masks import complexity, crop, scale, simpler_masks
 from reference.mask_info import DIRECTIONS, Shards
 from reference.masks import Mask
@@ -29,17 +31,6 @@ def size(problem: Problem) -> tuple[int, ...]:
     """What must fall from one problem to the next: devices, blocks, heads, tokens, features, then the rest."""
     q, kv = problem.grid()
     shards, blocks = problem.shards, problem.blocks
-    features = (
-        problem.segments is not None,
-        problem.sinks is not None,
-        problem.soft_cap is not None,
-        problem.dtype != "float32",
-        problem.head_dim_v != problem.head_dim,
-        problem.dynamic,
-        not problem.shrink,
-        not problem.downcast,
-        problem.layout is not None,
-    )
     known = len(SIMPLE) + (not problem.regime.startswith(BARE))
     if problem.regime in SIMPLE:
         known = SIMPLE.index(problem.regime)
@@ -49,7 +40,7 @@ def size(problem: Problem) -> tuple[int, ...]:
         problem.heads,
         problem.kv_heads,
         problem.q_len * problem.kv_len,
-        sum(features) + len(problem.options),
+        len(features_of(problem, REMOVED_BY)) + len(problem.options),
         sum(value is not None for value in vars(blocks).values()),
         len(problem.masks),
         sum(complexity(mask) for mask in problem.masks),
@@ -72,19 +63,26 @@ def without_options(problem: Problem, description: Description) -> Candidates:
             yield problem.but(options=changed)
 
 
+#: Features that can be left away, with the fields that do so.
+REMOVED_BY: dict[str, Callable[[Problem], dict[str, Any]]] = {
+    "segment_ids": lambda problem: {"segments": None},
+    "sinks": lambda problem: {"sinks": None},
+    "soft_cap": lambda problem: {"soft_cap": None},
+    "bfloat16": lambda problem: {"dtype": "float32"},
+    "dynamic": lambda problem: {"dynamic": False},
+    "unshrunk": lambda problem: {"shrink": True},
+    "not_downcast": lambda problem: {"downcast": True},
+    "layout:grid": lambda problem: {"layout": None},
+    "layout:flat": lambda problem: {"layout": None},
+    "head_dim_v": lambda problem: {"head_dim_v": problem.head_dim},
+}
+
+
 def without_features(problem: Problem, description: Description) -> Candidates:
     """Each feature left away."""
     changes: list[dict[str, Any]] = [
         {"segments": None, "sinks": None, "soft_cap": None, "dtype": "float32"},
-        {"segments": None},
-        {"sinks": None},
-        {"soft_cap": None},
-        {"dtype": "float32"},
-        {"dynamic": False},
-        {"shrink": True},
-        {"downcast": True},
-        {"layout": None},
-        {"head_dim_v": problem.head_dim},
+        *(change(problem) for change in REMOVED_BY.values()),
     ]
     plain = Problem.head_dim  # what problems have whose arrays nobody looks at
     for dim in sorted(description.head_dims):

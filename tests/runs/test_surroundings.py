@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any
 import pytest
 
 import conformance
-from tests.commands.command_line import COMMAND
 
 ADAPTER = """
 from dataclasses import replace
@@ -163,7 +163,16 @@ def report(surroundings: Surroundings, folder: Path) -> Any:
     environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join((str(before), str(ROOT)))}
     environment |= {k: v.format(folder=folder) for k, v in surroundings.environment.items()}
     chosen = [text for clause in CLAUSES for text in ("--clause", clause)]
-    command = [*COMMAND, "run", "adapter.py:Wrong", *chosen]
+    # -P: as the installed command, which does not put the current folder before everything else.
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "conformance.commands.cli",
+        "run",
+        "adapter.py:Wrong",
+        *chosen,
+    ]
     done = subprocess.run(
         [*command, *surroundings.arguments, "--json", "report.json"],
         cwd=start,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.adapters.tracing.values import (
+from conformance.adapters.tracing.primitives import (
     LIMIT,
     Array,
     Shape,

@@ -18,11 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.adapters.shared.common import ON_TPU, accepts
+from conformance.adapters.shared.device import ON_TPU, accepts
 from conformance.contract.protocol import Forward, Gradients
-from conformance.problems.arrays import Inputs
-from conformance.problems.mask_json import expr_to_json
-from conformance.problems.problem import Problem
+from conformance.problems.inputs import Inputs
 
 #: Compiles a quarter faster; the arrays are too small for faster code to matter. JAX before 0.5 takes no such options.
 QUICK: dict[str, Any] = {}
@@ -30,9 +28,6 @@ if accepts(jax.jit, "compiler_options") and not ON_TPU:
     QUICK = {"compiler_options": {"xla_backend_optimization_level": 0}}
     if jax.__version_info__ >= (0, 7):  # one thread: every processor has a process of checks
         QUICK["compiler_options"]["xla_cpu_parallel_codegen_split_count"] = 1
-
-#: So many mask blocks are handed to a kernel at least.
-STACK = 4
 
 #: Arrays of one call: q, k, v, segment ids (q, kv) or None, sinks or None.
 Arrays = tuple[Any, Any, Any, Any, Any]
@@ -69,51 +64,52 @@ class Kernel:
             k, v = k[0], v[0]
         kernel = self.make(*infos, **settings)
         ids = None if segments is None else self.segment_ids(*segments)
-        if self.ring > 1:
-            result = self._in_ring(kernel, q, k, v, ids, sinks)
-        elif self.axes:
-            result = self._on_devices(kernel, q, k, v, ids, sinks)
-        else:
+        if self.ring == 1 and not self.axes:
             result = kernel(q, k, v, ids, **_given("sinks", sinks), **dict(self.call))
-        return _parts(result)
-
-    def _in_ring(self, kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
-        """The same over the devices of a ring, every array in shards along its sequence."""
-        mesh = jax.sharding.Mesh(np.array(jax.devices()[: self.ring]), ("ring",))
-        spec = jax.sharding.PartitionSpec
-        rows = spec(None, "ring")  # of arrays and of residuals
-        keys = spec("ring", None) if k.ndim == 2 else rows
-        ids_spec = None if ids is None else type(ids)(spec("ring"), spec("ring"))
+            return _parts(result)
+        if isinstance(kernel, tuple):  # with its specs
+            kernel, spec = kernel
+        else:
+            spec = self._spec_of(kernel)
+        mesh, rows, in_specs = self._specs(k, ids)
 
         def one_device(kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
             return kernel(q, k, v, ids, **_given("sinks", sinks))
 
-        specs = (_spec_of_kernel(kernel), rows, keys, keys, ids_spec, spec())
-        return _shard_map(one_device, mesh, specs, rows)(kernel, q, k, v, ids, sinks)
+        run = _shard_map(one_device, mesh, (spec, *in_specs), rows)
+        return _parts(run(kernel, q, k, v, ids, sinks))
 
-    def _on_devices(self, kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
-        """The same over several devices: queries split by heads and rows, keys and values by heads."""
-        sizes, mesh, spec = dict(self.axes), mesh_of(self.axes), jax.sharding.PartitionSpec
-        if isinstance(kernel, tuple):  # with its specs
-            kernel, kernel_spec = kernel
-        else:
-            whole = jax.sharding.NamedSharding(mesh, spec(*sizes))
-            kernel_spec = kernel.manual_sharding_spec(whole)
+    def _spec_of(self, kernel: Any) -> Any:
+        """How the arrays of a kernel are split over the devices."""
+        if self.ring > 1:
+            return _spec_in_ring(kernel)
+        mesh, spec = mesh_of(self.axes), jax.sharding.PartitionSpec
+        whole = jax.sharding.NamedSharding(mesh, spec(*dict(self.axes)))
+        return kernel.manual_sharding_spec(whole)
+
+    def _specs(self, k: Any, ids: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+        """The devices, and how the output and q, k, v, segment ids and sinks are split over them.
+
+        A ring has every array in shards along its sequence; other devices have queries split by heads and rows, keys
+        and values by heads.
+        """
+        spec = jax.sharding.PartitionSpec
+        if self.ring > 1:
+            rows = spec(None, "ring")  # of arrays and of residuals
+            keys = spec("ring", None) if k.ndim == 2 else rows
+            ids_spec = None if ids is None else type(ids)(spec("ring"), spec("ring"))
+            return mesh_of((("ring", self.ring),)), rows, (rows, keys, keys, ids_spec, spec())
+        sizes = dict(self.axes)
         head = "head" if "head" in sizes else None
         shared = k.ndim == 2 or k.shape[0] % sizes.get("head", 1) != 0
         keys = spec() if shared else spec(head)
         ids_spec = None if ids is None else type(ids)(spec("q"), spec())
-
-        def one_device(kernel: Any, q: Any, k: Any, v: Any, ids: Any, sinks: Any) -> Any:
-            return kernel(q, k, v, ids, **_given("sinks", sinks))
-
         rows = spec(head, "q")
-        specs = (kernel_spec, rows, keys, keys, ids_spec, spec(head))
-        return _shard_map(one_device, mesh, specs, rows)(kernel, q, k, v, ids, sinks)
+        return mesh_of(self.axes), rows, (rows, keys, keys, ids_spec, spec(head))
 
 
 def mesh_of(axes: tuple[tuple[str, int], ...]) -> Any:
-    """A mesh of the first devices, for axes of `Kernel`."""
+    """A mesh of the first devices, for axes of given names and sizes."""
     sizes = [size for _, size in axes]
     devices = np.array(jax.devices()[: prod(sizes)]).reshape(sizes)
     return jax.sharding.Mesh(devices, [name for name, _ in axes])
@@ -125,12 +121,13 @@ def _shard_map(function: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:
         return jax.shard_map(
             function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
         )
+    # Where newer releases have `jax.shard_map`, this module warns when it is imported.
     from jax.experimental.shard_map import shard_map
 
     return shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
 
 
-def _spec_of_kernel(kernel: Any) -> Any:
+def _spec_in_ring(kernel: Any) -> Any:
     """How the arrays of a kernel are split over a ring: along their entries, but mask blocks are everywhere."""
     if not accepts(kernel.manual_sharding_spec, "sharding"):
         return kernel.manual_sharding_spec()
@@ -260,32 +257,3 @@ def _gradients(found: Sequence[Any]) -> Gradients:
     if dsinks is None:
         return made
     return replace(made, dsinks=_wide(dsinks), dtype_of_dsinks=str(dsinks.dtype))
-
-
-#: Mask functions by what they compute.
-_FUNCTIONS: dict[tuple[str, str, int, int], Any] = {}
-
-
-def shared_function(function: Any, library: str, problem: Problem) -> Any:
-    """The first mask function that was made for an equal mask, so that equal kernels are compiled once.
-
-    Args:
-      function: the mask function of a kernel; None if its mask is stored.
-      library: where it comes from.
-      problem: what it was made for; all heads share the mask.
-    """
-    if function is None:
-        return None
-    key = (library, str(expr_to_json(problem.masks[0])), problem.q_len, problem.kv_len)
-    return _FUNCTIONS.setdefault(key, function)
-
-
-def padded_stack(stack: Any, filler: Any) -> Any:
-    """A stack of mask blocks with blocks that no entry names at its end, up to a power of two, at least `STACK`.
-
-    Fewer different shapes are compiled this way; what the kernel is told to read does not change.
-    """
-    if stack is None:
-        return None
-    missing = max(STACK, 1 << (len(stack) - 1).bit_length()) - len(stack)
-    return np.concatenate([stack, np.full((missing, *stack.shape[1:]), filler, stack.dtype)])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.drawing.domain import Vector
 from conformance.problems.mask_json import Blocks, Random
 from conformance.problems.problem import BlockSizes, Problem
 from reference.mask_info import Shards
@@ -20,20 +21,16 @@ Build = Callable[[int, int], Problem]
 
 
 @dataclass(frozen=True)
-class Vector:
-    """A fixed problem.
+class MaskVector(Vector):
+    """A fixed problem about a compiled mask.
 
     Attributes:
-      name: for reports and expectation files.
-      bug_class: what kind of mistake it finds.
       build: the problem for given block sizes (q, kv) in tokens.
       tiny: only for compiling masks: block sizes are its own.
       flat: kernels try it in the flat layout first, not in the grid layout.
       given: values of options, for kernels that have them; others do not try it.
     """
 
-    name: str
-    bug_class: str
     build: Build
     tiny: bool = False
     flat: bool = False
@@ -165,92 +162,98 @@ def _long_rows(q: int, kv: int) -> Problem:
     return Problem(5 * q, 5 * kv, (first, second), BlockSizes(q, kv), heads=2, kv_heads=2)
 
 
-VECTORS: tuple[Vector, ...] = (
-    Vector("one-full-block", "single block", _pattern("2")),
-    Vector("one-partial-block", "single block", _pattern("a")),
-    Vector("one-empty-block", "nothing visible", _pattern("0")),
-    Vector("nothing-visible", "nothing visible", _pattern("00", "00")),
-    Vector("everything-visible", "no partial block", _square(2, lambda b: Full())),
-    Vector(
+VECTORS: tuple[MaskVector, ...] = (
+    MaskVector("one-full-block", "single block", _pattern("2")),
+    MaskVector("one-partial-block", "single block", _pattern("a")),
+    MaskVector("one-empty-block", "nothing visible", _pattern("0")),
+    MaskVector("nothing-visible", "nothing visible", _pattern("00", "00")),
+    MaskVector("everything-visible", "no partial block", _square(2, lambda b: Full())),
+    MaskVector(
         "everything-visible-two-q-shards",
         "no partial block",
         _square(4, lambda b: Full(), heads=2, shards=Shards(q=2)),
     ),
-    Vector(
+    MaskVector(
         "aligned-blocks-two-q-shards", "no partial block", _pattern("20", "02", shards=Shards(q=2))
     ),
-    Vector("empty-first-q-shard", "empty shard", _pattern("00", "a2", shards=Shards(q=2))),
-    Vector(
+    MaskVector("empty-first-q-shard", "empty shard", _pattern("00", "a2", shards=Shards(q=2))),
+    MaskVector(
         "empty-last-q-shard", "empty shard", _pattern("2a", "00", shards=Shards(q=2)), flat=True
     ),
-    Vector("stored-in-one-q-shard", "empty stack", _pattern("r0", "20", shards=Shards(q=2))),
-    Vector(
+    MaskVector("stored-in-one-q-shard", "empty stack", _pattern("r0", "20", shards=Shards(q=2))),
+    MaskVector(
         "uneven-q-shards",
         "padding between shards",
         _pattern("a00000", "222222", shards=Shards(q=2)),
         flat=True,
     ),
-    Vector("empty-middle-row", "empty row of blocks", _pattern("200", "000", "0a2")),
-    Vector("empty-middle-column", "empty column of blocks", _pattern("20a", "b02"), flat=True),
-    Vector("corner-entries", "block edges", _pattern("de", "gc")),
-    Vector("corner-holes", "block edges", _pattern("bc", "fb")),
-    Vector("tail-after-last-block", "wrap-around", _pattern("0a0", "200"), flat=True),
-    Vector("stored-tail", "wrap-around", _pattern("a0r", "020")),
-    Vector("many-stored-blocks", "deduplication", _pattern("rst", "tsr", "rrs")),
-    Vector("almost-equal-blocks", "deduplication", _pattern("bc", "cb")),
-    Vector("last-column-only", "shrink drops a column", _pattern("002", "220", "222")),
-    Vector("diagonal", "shrink", _pattern("a00", "0a0", "00a")),
-    Vector("causal", "causal", _square(4, lambda b: Causal())),
-    Vector("causal-negative-offset", "rows that see nothing", _square(4, lambda b: Causal(-b))),
-    Vector(
+    MaskVector("empty-middle-row", "empty row of blocks", _pattern("200", "000", "0a2")),
+    MaskVector("empty-middle-column", "empty column of blocks", _pattern("20a", "b02"), flat=True),
+    MaskVector("corner-entries", "block edges", _pattern("de", "gc")),
+    MaskVector("corner-holes", "block edges", _pattern("bc", "fb")),
+    MaskVector("tail-after-last-block", "wrap-around", _pattern("0a0", "200"), flat=True),
+    MaskVector("stored-tail", "wrap-around", _pattern("a0r", "020")),
+    MaskVector("many-stored-blocks", "deduplication", _pattern("rst", "tsr", "rrs")),
+    MaskVector("almost-equal-blocks", "deduplication", _pattern("bc", "cb")),
+    MaskVector("last-column-only", "shrink drops a column", _pattern("002", "220", "222")),
+    MaskVector("diagonal", "shrink", _pattern("a00", "0a0", "00a")),
+    MaskVector("causal", "causal", _square(4, lambda b: Causal())),
+    MaskVector("causal-negative-offset", "rows that see nothing", _square(4, lambda b: Causal(-b))),
+    MaskVector(
         "causal-far-negative", "rows that see nothing", _square(3, lambda b: Causal(-2 * b + 1))
     ),
-    Vector("causal-positive-offset", "offset", _square(3, lambda b: Causal(b // 2 + 1))),
-    Vector("sliding-window", "window edges", _square(4, lambda b: Local(b, 0)), flat=True),
-    Vector("window-one-short", "window edges", _square(4, lambda b: Local(b - 1, 0))),
-    Vector("unlimited-window", "window without limits", _square(2, lambda b: Local(None, None))),
-    Vector("right-window", "window edges", _square(3, lambda b: Local(None, b))),
-    Vector("left-only-window", "window edges", _square(3, lambda b: Local(b, None, offset=-b))),
-    Vector("chunks-of-a-block", "chunk edges", _square(4, ChunkedCausal)),
-    Vector(
+    MaskVector("causal-positive-offset", "offset", _square(3, lambda b: Causal(b // 2 + 1))),
+    MaskVector("sliding-window", "window edges", _square(4, lambda b: Local(b, 0)), flat=True),
+    MaskVector("window-one-short", "window edges", _square(4, lambda b: Local(b - 1, 0))),
+    MaskVector(
+        "unlimited-window", "window without limits", _square(2, lambda b: Local(None, None))
+    ),
+    MaskVector("right-window", "window edges", _square(3, lambda b: Local(None, b))),
+    MaskVector("left-only-window", "window edges", _square(3, lambda b: Local(b, None, offset=-b))),
+    MaskVector("chunks-of-a-block", "chunk edges", _square(4, ChunkedCausal)),
+    MaskVector(
         "chunks-across-blocks", "chunk edges", _square(3, lambda b: ChunkedCausal(b + b // 2 + 1))
     ),
-    Vector("two-different-heads", "several masks", _two_heads(Causal(), Full())),
-    Vector("one-empty-head", "several masks", _two_heads(Causal(), Causal(-(10**6)))),
-    Vector("masks-of-head-shards", "several masks", _of_head_shards(Causal(), Full())),
-    Vector("grouped-heads", "head map", _pattern("a0", "2a", heads=6, kv_heads=2)),
-    Vector("dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)),
-    Vector("large-blocks", "one entry in many", _few_entries(False), tiny=True),
-    Vector("dynamic-large-blocks", "one entry in many", _few_entries(True), tiny=True),
-    Vector("late-columns", "deduplication", _late_differences(2, 256), tiny=True),
-    Vector("late-rows", "deduplication", _late_differences(256, 2), tiny=True),
-    Vector("dynamic-129-q-blocks", "downcast boundary", _run_time(129, 1), tiny=True),
-    Vector("dynamic-129-kv-blocks", "downcast boundary", _run_time(1, 129), tiny=True),
-    Vector("dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "0r0", dynamic=True)),
-    Vector("inner-entries", "labels from corners or edges", _pattern("k2", "0l")),
-    Vector("long-rows", "rows of several steps", _long_rows),
-    Vector(
+    MaskVector("two-different-heads", "several masks", _two_heads(Causal(), Full())),
+    MaskVector("one-empty-head", "several masks", _two_heads(Causal(), Causal(-(10**6)))),
+    MaskVector("masks-of-head-shards", "several masks", _of_head_shards(Causal(), Full())),
+    MaskVector("grouped-heads", "head map", _pattern("a0", "2a", heads=6, kv_heads=2)),
+    MaskVector(
+        "dynamic-causal-pattern", "run-time mask", _pattern("a00", "2a0", "22a", dynamic=True)
+    ),
+    MaskVector("large-blocks", "one entry in many", _few_entries(False), tiny=True),
+    MaskVector("dynamic-large-blocks", "one entry in many", _few_entries(True), tiny=True),
+    MaskVector("late-columns", "deduplication", _late_differences(2, 256), tiny=True),
+    MaskVector("late-rows", "deduplication", _late_differences(256, 2), tiny=True),
+    MaskVector("dynamic-129-q-blocks", "downcast boundary", _run_time(129, 1), tiny=True),
+    MaskVector("dynamic-129-kv-blocks", "downcast boundary", _run_time(1, 129), tiny=True),
+    MaskVector(
+        "dynamic-empty-columns", "run-time mask", _pattern("020", "0a0", "0r0", dynamic=True)
+    ),
+    MaskVector("inner-entries", "labels from corners or edges", _pattern("k2", "0l")),
+    MaskVector("long-rows", "rows of several steps", _long_rows),
+    MaskVector(
         "long-rows-split",
         "rows of several steps",
         _long_rows,
         given=(("use_fused_bwd_kernel", False),),
     ),
-    Vector("data-127", "downcast boundary", _long_row(128), tiny=True),
-    Vector("data-128", "downcast boundary", _long_row(129), tiny=True),
-    Vector("stored-127", "downcast boundary", _many_stored(128), tiny=True),
-    Vector("stored-128", "downcast boundary", _many_stored(129), tiny=True),
+    MaskVector("data-127", "downcast boundary", _long_row(128), tiny=True),
+    MaskVector("data-128", "downcast boundary", _long_row(129), tiny=True),
+    MaskVector("stored-127", "downcast boundary", _many_stored(128), tiny=True),
+    MaskVector("stored-128", "downcast boundary", _many_stored(129), tiny=True),
 )
 
 #: Too long for every check; for the checks of the int16 boundary only.
-LONG_VECTORS: tuple[Vector, ...] = (
-    Vector("data-32767", "downcast boundary", _long_row(32768), tiny=True),
-    Vector("data-32768", "downcast boundary", _long_row(32769), tiny=True),
+LONG_VECTORS: tuple[MaskVector, ...] = (
+    MaskVector("data-32767", "downcast boundary", _long_row(32768), tiny=True),
+    MaskVector("data-32768", "downcast boundary", _long_row(32769), tiny=True),
 )
 
 
 def vectors(
     block_q: int, block_kv: int, tiny: bool, only: tuple[str, ...] = ()
-) -> Iterator[tuple[Vector, Problem]]:
+) -> Iterator[tuple[MaskVector, Problem]]:
     """The fixed problems for given block sizes.
 
     Args:

@@ -7,12 +7,12 @@ known scalars narrow the set of executing steps: one pass tells what every step 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from conformance.adapters.tracing.events import Active, Ref, place_of
 from conformance.adapters.tracing.jaxpr import (
     CALLS,
     bind_vectorised,
@@ -21,7 +21,8 @@ from conformance.adapters.tracing.jaxpr import (
     shape_of,
     split_scan,
 )
-from conformance.adapters.tracing.values import (
+from conformance.adapters.tracing.memory import Active, Ref, place_of
+from conformance.adapters.tracing.primitives import (
     LIMIT,
     Array,
     Shape,
@@ -41,6 +42,16 @@ PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "matmul_acc_lhs"})
 
 #: Iterations up to which a loop is followed one by one.
 MAX_ITERATIONS = 64
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """An equation with its operands, the steps that execute it, and which of its results are used."""
+
+    equation: Any
+    inputs: list[Any]
+    active: Active
+    used: list[bool]
 
 
 class KernelEvaluator:
@@ -65,7 +76,7 @@ class KernelEvaluator:
         self.manual_copies = False
         self.consumed: dict[str, Bool] = {}
         self._scoped = 0
-        self._rules: dict[str, Callable[[Any, list[Any], Active, list[bool]], list[Value]]] = {
+        self._rules: dict[str, Callable[[_Execution], list[Value]]] = {
             "get": self._get, "masked_load": self._masked_load, "swap": self._swap,
             "masked_swap": self._masked_swap, "addupdate": self._add, "cond": self._cond,
             "scan": self._scan, "while": self._while, "run_scoped": self._run_scoped,
@@ -111,7 +122,7 @@ class KernelEvaluator:
     ) -> list[Value]:
         name = equation.primitive.name
         if name in self._rules:
-            return self._rules[name](equation, inputs, active, used)
+            return self._rules[name](_Execution(equation, inputs, active, used))
         inner = program_of(equation.params) if name in CALLS else None
         if inner is not None:
             result: list[Value] = self.run(*inner, inputs, active)
@@ -184,84 +195,68 @@ class KernelEvaluator:
         values = [entry for entry in inputs if isinstance(entry, Value)]
         return self._unknown(equation, [*values, *read])
 
-    def _get(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        ref, *flat = inputs
-        transforms = jax.tree_util.tree_unflatten(equation.params["tree"], flat)
-        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
-        return [ref.load(place, active, used=used[0])]
+    def _get(self, at: _Execution) -> list[Value]:
+        ref, *flat = at.inputs
+        transforms = jax.tree_util.tree_unflatten(at.equation.params["tree"], flat)
+        place = place_of(ref.shape, transforms, shape_of(at.equation.outvars[0]))
+        return [ref.load(place, at.active, used=at.used[0])]
 
-    def _masked_load(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
+    def _masked_load(self, at: _Execution) -> list[Value]:
         ref, transforms, mask, other = jax.tree_util.tree_unflatten(
-            equation.params["args_tree"], inputs
+            at.equation.params["args_tree"], at.inputs
         )
-        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
-        read = ref.load(place, active, used=used[0])
+        place = place_of(ref.shape, transforms, shape_of(at.equation.outvars[0]))
+        read = ref.load(place, at.active, used=at.used[0])
         if mask is None:
             return [read]
-        return self._unknown(equation, [read, *(e for e in (mask, other) if e is not None)])
+        return self._unknown(at.equation, [read, *(e for e in (mask, other) if e is not None)])
 
-    def _swap(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        ref, value, *flat = inputs
-        transforms = jax.tree_util.tree_unflatten(equation.params["tree"], flat)
-        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
-        before = ref.load(place, active, used=used[0])
-        ref.store(value, place, active)
+    def _swap(self, at: _Execution) -> list[Value]:
+        ref, value, *flat = at.inputs
+        transforms = jax.tree_util.tree_unflatten(at.equation.params["tree"], flat)
+        place = place_of(ref.shape, transforms, shape_of(at.equation.outvars[0]))
+        before = ref.load(place, at.active, used=at.used[0])
+        ref.store(value, place, at.active)
         return [before]
 
-    def _masked_swap(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
+    def _masked_swap(self, at: _Execution) -> list[Value]:
         ref, transforms, value, mask = jax.tree_util.tree_unflatten(
-            equation.params["args_tree"], inputs
+            at.equation.params["args_tree"], at.inputs
         )
-        place = place_of(ref.shape, transforms, shape_of(equation.outvars[0]))
-        before = ref.load(place, active, used=used[0])
+        place = place_of(ref.shape, transforms, shape_of(at.equation.outvars[0]))
+        before = ref.load(place, at.active, used=at.used[0])
         if mask is not None:  # which entries it replaces is not known
             place.sizes = None
             value = Value(value.shape, None, join_sources([value, mask]))
-        ref.store(value, place, active)
+        ref.store(value, place, at.active)
         return [before]
 
-    def _add(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        ref, value, *flat = inputs
-        transforms = jax.tree_util.tree_unflatten(equation.params["tree"], flat)
-        ref.store(value, place_of(ref.shape, transforms, value.shape), active, adds=True)
+    def _add(self, at: _Execution) -> list[Value]:
+        ref, value, *flat = at.inputs
+        transforms = jax.tree_util.tree_unflatten(at.equation.params["tree"], flat)
+        ref.store(value, place_of(ref.shape, transforms, value.shape), at.active, adds=True)
         return []
 
-    def _program_id(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        return [Value((), self.ids[equation.params["axis"]])]
+    def _program_id(self, at: _Execution) -> list[Value]:
+        return [Value((), self.ids[at.equation.params["axis"]])]
 
-    def _num_programs(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        return [constant(np.int32(self.grid[equation.params["axis"]]))]
+    def _num_programs(self, at: _Execution) -> list[Value]:
+        return [constant(np.int32(self.grid[at.equation.params["axis"]]))]
 
-    def _cond(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        which, *args = inputs
-        branches = equation.params["branches"]
+    def _cond(self, at: _Execution) -> list[Value]:
+        which, *args = at.inputs
+        branches = at.equation.params["branches"]
         results, index = [], None
         if which.data is not None:
             index = np.clip(which.data.reshape(-1).astype(np.int64), 0, len(branches) - 1)
         for number, branch in enumerate(branches):
-            part = active.unsure() if index is None else active.where(index == number)
+            part = at.active.unsure() if index is None else at.active.where(index == number)
             program, consts = open_program(branch)
             if part.may.any():
                 results.append((number, self.run(program, consts, args, part)))
         if index is None or not results:
             unknown = [which, *(value for _, values in results for value in values)]
-            return self._unknown(equation, unknown)
+            return self._unknown(at.equation, unknown)
         first = results[0][1]
         if len(results) == 1:
             return list(first)
@@ -286,11 +281,9 @@ class KernelEvaluator:
                 data = value.data if data is None else np.where(at == number, value.data, data)
         return Value(shape, data, join_sources(kept))
 
-    def _scan(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        params = equation.params
-        consts, carry, slices = split_scan(params, inputs)
+    def _scan(self, at: _Execution) -> list[Value]:
+        params = at.equation.params
+        consts, carry, slices = split_scan(params, at.inputs)
         program, closed = open_program(params["jaxpr"])
         length = params["length"]
         order = range(length - 1, -1, -1) if params["reverse"] else range(length)
@@ -298,26 +291,24 @@ class KernelEvaluator:
         outputs: list[Value] = []
         for number in order if exact else range(2):
             parts = [_item(part, number if exact else None) for part in slices]
-            outputs = self.run(program, closed, [*consts, *carry, *parts], active)
+            outputs = self.run(program, closed, [*consts, *carry, *parts], at.active)
             carry = outputs[: len(carry)]
             if not exact:
                 carry = [_forget(value) for value in carry]
         stacked = [
             Value(shape_of(variable), None, value.sources)
             for variable, value in zip(
-                equation.outvars[len(carry) :], outputs[len(carry) :], strict=False
+                at.equation.outvars[len(carry) :], outputs[len(carry) :], strict=False
             )
         ]
-        missing = self._unknown(equation, inputs)[len(carry) + len(stacked) :]
+        missing = self._unknown(at.equation, at.inputs)[len(carry) + len(stacked) :]
         return [*carry, *stacked, *missing]
 
-    def _while(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        params = equation.params
+    def _while(self, at: _Execution) -> list[Value]:
+        params, active = at.equation.params, at.active
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-        test_consts, body_consts = inputs[:first], inputs[first:second]
-        carry = inputs[second:]
+        test_consts, body_consts = at.inputs[:first], at.inputs[first:second]
+        carry = at.inputs[second:]
         test, body = open_program(params["cond_jaxpr"]), open_program(params["body_jaxpr"])
         for _ in range(MAX_ITERATIONS):
             (go,) = self.run(*test, [*test_consts, *carry], active)
@@ -333,23 +324,20 @@ class KernelEvaluator:
                 old if isinstance(old, Ref) else self._merge(index, go, pairs, place)
                 for place, old in enumerate(carry)
             ]
-        for _ in range(
-            2
-        ):  # an unknown number of times: once for the effects, once for what they carry
+        # An unknown number of times: once for the effects, once for what they carry.
+        for _ in range(2):
             carry = [_forget(value) for value in carry]
             carry = self.run(*body, [*body_consts, *carry], active.unsure())
         return [_forget(value) for value in carry]
 
-    def _run_scoped(
-        self, equation: Any, inputs: list[Any], active: Active, used: list[bool]
-    ) -> list[Value]:
-        program, closed = open_program(equation.params["jaxpr"])
+    def _run_scoped(self, at: _Execution) -> list[Value]:
+        program, closed = open_program(at.equation.params["jaxpr"])
         refs = []
         for variable in program.invars:
             self._scoped += 1
             name = f"scoped[{self._scoped}]"
             refs.append(Ref(name, shape_of(variable), self.steps, self.consumed))
-        result: list[Value] = self.run(program, inputs or closed, refs, active)
+        result: list[Value] = self.run(program, at.inputs or closed, refs, at.active)
         return result
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from conformance.adapters.shared import compiled
+from conformance.adapters.shared import kernel_cache
 from conformance.contract.settings import CACHE
 
 NAMES = (
@@ -37,33 +37,33 @@ def chosen() -> str | None:
 
 
 def test_programs_are_kept_in_the_folder_of_caches(home: Path) -> None:
-    compiled.keep()
+    kernel_cache.keep()
     assert Path(str(chosen())).parent == home
     assert os.path.isdir(str(chosen()))
 
 
 def test_off_keeps_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE, "off")
-    compiled.keep()
+    kernel_cache.keep()
     assert chosen() is None
     assert not home.exists()
 
 
 def test_a_choice_of_the_user_stays(home: Path, tmp_path: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    compiled.keep()
+    kernel_cache.keep()
     assert chosen() == str(tmp_path)
 
 
 def test_old_releases_keep_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "__version_info__", (0, 4, 31))
-    compiled.keep()
+    kernel_cache.keep()
     assert chosen() is None
 
 
 def test_without_a_folder_nothing_is_kept(home: Path) -> None:
     home.parent.write_text("a file")
-    compiled.keep()
+    kernel_cache.keep()
     assert chosen() is None
 
 
@@ -72,7 +72,7 @@ def test_the_oldest_programs_go_first(tmp_path: Path) -> None:
         path = tmp_path / f"{age}"
         path.write_bytes(bytes(100))
         os.utime(path, (1000 - age, 1000 - age))
-    compiled.prune(tmp_path, 250)
+    kernel_cache.prune(tmp_path, 250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
-    compiled.prune(tmp_path, 200)
+    kernel_cache.prune(tmp_path, 200)
     assert len(list(tmp_path.iterdir())) == 2
