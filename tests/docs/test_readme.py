@@ -142,8 +142,14 @@ def test_install_lines_name_what_exists() -> None:
     assert "splash-conformance" in project["scripts"]
     tox = configparser.ConfigParser()
     tox.read(ROOT / "tox.ini")
+    # One section may describe several environments: testenv:{py313, oldest}.
+    environments = {
+        name
+        for section in tox.sections()
+        for name in re.findall(r"[\w-]+", section.partition(":")[2])
+    }
     for name in re.findall(r"tox -e ([\w-]+)", TEXT):
-        assert f"testenv:{name}" in tox.sections()
+        assert name in environments
 
 
 def test_links_lead_somewhere() -> None:
