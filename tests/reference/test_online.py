@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.attention import Float, attend
@@ -18,6 +18,7 @@ from reference.gradients import gradients
 from reference.masks import Causal, ChunkedCausal, Dense, Expr, Full, Local, Mask
 from reference.online import OnlineForward, Order, Program, compile_program, online_forward
 from reference.online_backward import online_gradients
+from reference.summation import SUMMATIONS, Summation, summation_order
 
 ROWS, KEYS = 8, 12
 Layout = Literal["grid", "flat"]
@@ -144,6 +145,24 @@ def test_backward_equals_dense_for_every_schedule(
         ratio = error_ratio(*(getattr(side, name) for side in (found, expected, budget)))
         assert ratio.max() <= BOTH_SIDES
     assert (found.dsinks is None) is ("sinks" not in options)
+
+
+@pytest.mark.parametrize("summation", SUMMATIONS, ids=lambda order: order.name)
+def test_equal_dense_in_every_order_of_summation(summation: Summation) -> None:
+    few = settings(max_examples=12)
+    forward: Any = test_forward_equals_dense_for_every_schedule
+    backward: Any = test_backward_equals_dense_for_every_schedule
+    with summation_order(summation):
+        few(
+            given(problems(), block_sizes, st.booleans(), orders, st.sampled_from(VARIANTS))(
+                forward.hypothesis.inner_test
+            )
+        )()
+        few(
+            given(problems(), block_sizes, block_sizes, st.booleans(), orders, st.booleans())(
+                backward.hypothesis.inner_test
+            )
+        )()
 
 
 def small(expr: Expr, direction: Any = "fwd") -> tuple[Program, tuple[Float, Float, Float]]:
